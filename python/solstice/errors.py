@@ -1,0 +1,258 @@
+"""Every error Solstice raises, in one place.
+
+    SolsticeError                        the root: catch this to catch all of Solstice
+    ├── ConfigError                      an option, URL or environment variable is wrong (also a ValueError)
+    │   ├── UnknownOptionError           an option nobody knows, with the nearest known name
+    │   ├── UnsupportedTypeError         a data type that cannot cross between Spark and Arrow
+    │   └── MissingExtraError            a package of an optional extra is not installed (also an ImportError)
+    ├── MachineError                     the machine lacks something: Java, memory, space
+    ├── NativeError                      the native core failed in a way it never should (a Rust panic)
+    ├── PubSubError                      Google Cloud Pub/Sub
+    │   ├── NotFoundError                no such topic or subscription
+    │   ├── AlreadyExistsError           a topic or subscription of that name is there
+    │   ├── PermissionDeniedError        the caller lacks a role
+    │   ├── UnauthenticatedError         no credentials, or bad ones
+    │   ├── InvalidRequestError          the service refused the request as malformed
+    │   ├── UnavailableError             the service could not be reached within the deadline
+    │   ├── AgentLostError               the agent of a streaming query is gone; nothing is lost, restart the query
+    │   ├── PartUnavailableError         a part of a batch could not be read whole
+    │   └── UnsupportedTriggerError      a trigger under which nothing would ever be acknowledged
+    ├── PipelineError                    jobs, queues, payloads, workers
+    │   ├── QueueError                   the queue refused or failed
+    │   │   └── LeaseLostError           a worker's split was given to another worker
+    │   ├── PayloadMissingError          a message names a payload that is not in the store
+    │   ├── PayloadCorruptError          a payload's checksum differs from its message
+    │   ├── OperatorError                the user's function raised or returned the wrong type
+    │   ├── StreamResetError             a checkpoint was reset under a stream that is known already
+    │   ├── PlanChangedError             a resumed job differs from the one that was started
+    │   ├── SinkError                    the committing sink found its files in an impossible state
+    │   └── JobFailedError               a job ended with splits that could not be processed
+    └── ConnectError                     the Spark Connect client
+        ├── TransportError               the connection failed and could not be mended
+        ├── AuthenticationError          the server refused the credentials; never retried
+        ├── RemoteError                  Spark reported an error: class, SQLSTATE, parameters
+        ├── InvalidPlanError             a plan that the server would not parse
+        ├── UnsupportedError             this server does not know the operation
+        ├── ResultTooLargeError          a bounded result would exceed its bound
+        ├── SessionLostError             the server no longer knows the session
+        ├── SessionClosedError           the session was stopped here
+        └── OperationInterruptedError    the operation was interrupted
+
+Every error carries ``remedy``: what to do about it, in one sentence, or None. It is part of the message.
+"""
+
+from typing import Any
+
+
+class SolsticeError(Exception):
+    """The root of the tree."""
+
+    def __init__(self, message: str, *, remedy: str | None = None) -> None:
+        super().__init__(message if remedy is None else f"{message} {remedy}")
+        self.message = message
+        self.remedy = remedy
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (type(self), self.args, self.__dict__))
+
+
+def _rebuild(cls: type[SolsticeError], args: tuple[Any, ...], fields: dict[str, Any]) -> SolsticeError:
+    """Unpickle an error whose constructor takes keywords: errors cross process borders in workers."""
+    error = cls.__new__(cls, *args)
+    error.args = args
+    error.__dict__.update(fields)
+    return error
+
+
+class ConfigError(SolsticeError, ValueError):
+    """An option, URL or environment variable is wrong; ``option`` and ``value`` name it."""
+
+    def __init__(
+        self, message: str, *, option: str | None = None, value: object = None, remedy: str | None = None
+    ) -> None:
+        super().__init__(message, remedy=remedy)
+        self.option = option
+        self.value = value
+
+
+class UnknownOptionError(ConfigError):
+    """An option nobody knows."""
+
+
+class UnsupportedTypeError(ConfigError):
+    """A data type that cannot cross between Spark and Arrow; ``column`` is the path to it, ``value`` is the type."""
+
+    def __init__(
+        self, message: str, *, column: str | None = None, value: object = None, remedy: str | None = None
+    ) -> None:
+        super().__init__(message, value=value, remedy=remedy)
+        self.column = column
+
+
+class MissingExtraError(ConfigError, ImportError):
+    """A package of an optional extra is not installed."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(
+            f"the package {package!r} is not installed.",
+            option=extra,
+            value=package,
+            remedy=f"Run: pip install 'solstice-spark[{extra}]'",
+        )
+        self.package = package
+        self.extra = extra
+
+
+class MachineError(SolsticeError):
+    """The machine lacks something that Solstice needs: Java, memory, space, a port."""
+
+
+class NativeError(SolsticeError):
+    """The native core failed in a way it never should; please report it."""
+
+
+class PubSubError(SolsticeError):
+    """Google Cloud Pub/Sub refused or failed; ``code`` is the gRPC status name where there was one."""
+
+    def __init__(self, message: str, *, code: str | None = None, remedy: str | None = None) -> None:
+        super().__init__(message, remedy=remedy)
+        self.code = code
+
+
+class NotFoundError(PubSubError):
+    """No such topic or subscription."""
+
+
+class AlreadyExistsError(PubSubError):
+    """A topic or subscription of that name is there already."""
+
+
+class PermissionDeniedError(PubSubError):
+    """The caller lacks a role."""
+
+
+class UnauthenticatedError(PubSubError):
+    """No credentials, or bad ones."""
+
+
+class InvalidRequestError(PubSubError):
+    """The service refused the request as malformed."""
+
+
+class UnavailableError(PubSubError):
+    """The service could not be reached within the deadline."""
+
+
+class AgentLostError(PubSubError):
+    """The agent of a streaming query is gone. Nothing is lost: its messages come again after a restart."""
+
+
+class PartUnavailableError(PubSubError):
+    """A part of a batch could not be read whole; the task fails rather than read less."""
+
+
+class UnsupportedTriggerError(PubSubError):
+    """A trigger under which no message would ever be acknowledged."""
+
+
+class PipelineError(SolsticeError):
+    """Jobs, queues, payloads, workers."""
+
+
+class QueueError(PipelineError):
+    """The queue refused or failed."""
+
+
+class LeaseLostError(QueueError):
+    """A worker's split was given to another worker; the transaction was rolled back."""
+
+
+class PayloadMissingError(PipelineError):
+    """A message names a payload that is not in the store."""
+
+
+class PayloadCorruptError(PipelineError):
+    """A payload's checksum differs from the one in its message."""
+
+
+class OperatorError(PipelineError):
+    """The user's function raised, or returned something that is not a table."""
+
+
+class StreamResetError(PipelineError):
+    """A checkpoint was reset under a stream that the queue knows already."""
+
+
+class PlanChangedError(PipelineError):
+    """A resumed job differs from the one that was started."""
+
+
+class SinkError(PipelineError):
+    """The committing sink found its files in a state that no crash can lead to."""
+
+
+class JobFailedError(PipelineError):
+    """A job ended with splits that could not be processed."""
+
+
+class ConnectError(SolsticeError):
+    """The Spark Connect client."""
+
+
+class TransportError(ConnectError):
+    """The connection failed and could not be mended; ``code`` is the gRPC status name."""
+
+    def __init__(self, message: str, *, code: str | None = None, remedy: str | None = None) -> None:
+        super().__init__(message, remedy=remedy)
+        self.code = code
+
+
+class AuthenticationError(ConnectError):
+    """The server refused the credentials; never retried."""
+
+
+class RemoteError(ConnectError):
+    """Spark reported an error; ``error_class``, ``sql_state``, ``parameters`` and ``fragment`` are Spark's own.
+
+    ``fragment`` is the piece of the query, or of the DataFrame code, that the error is about, or None.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        error_class: str | None = None,
+        sql_state: str | None = None,
+        parameters: dict[str, str] | None = None,
+        fragment: str | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        super().__init__(message, remedy=remedy)
+        self.error_class = error_class
+        self.sql_state = sql_state
+        self.parameters = parameters or {}
+        self.fragment = fragment
+
+
+class InvalidPlanError(ConnectError):
+    """A plan that the server would not parse."""
+
+
+class UnsupportedError(ConnectError):
+    """This server does not know the operation."""
+
+
+class ResultTooLargeError(ConnectError):
+    """A bounded result would exceed its bound."""
+
+
+class SessionLostError(ConnectError):
+    """The server no longer knows the session."""
+
+
+class SessionClosedError(ConnectError):
+    """The session was stopped here."""
+
+
+class OperationInterruptedError(ConnectError):
+    """The operation was interrupted."""
