@@ -1,0 +1,150 @@
+//! What planner and agent say to each other, and the planner's side of it.
+
+use std::io::{self, ErrorKind as IoKind};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::agent::book::{Counters, Offset};
+use crate::agent::frame;
+use crate::error::{Error, ErrorKind, Result};
+
+/// Far longer than any answer takes: an agent that is silent for so long is stuck.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(60);
+
+/// The first message: what the agent is to do.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Config {
+    /// Names this life of planner and agent.
+    pub epoch: String,
+    /// `projects/P/subscriptions/S`.
+    pub subscription: String,
+    /// `host:port` of an endpoint without TLS.
+    pub address: String,
+    /// How many StreamingPull streams to hold.
+    pub streams: usize,
+    /// The lease of a delivery.
+    pub ack_deadline_s: i32,
+    /// Leases are extended no longer than this.
+    pub max_lease_s: u64,
+    /// Flow control over all streams.
+    pub max_outstanding_messages: i64,
+    /// Flow control over all streams, and the bound on the agent's own buffer.
+    pub max_outstanding_bytes: i64,
+    /// Where workers connect.
+    pub socket: PathBuf,
+    /// What workers must show.
+    pub token: String,
+}
+
+/// A request of the planner.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// Everything up to `start` is durable; what comes next?
+    Cut {
+        /// Where the last batch ended.
+        start: Offset,
+        /// At most so many rows.
+        max_rows: usize,
+        /// At most so many bytes.
+        max_bytes: usize,
+        /// At most so many parts.
+        max_parts: usize,
+        /// How long to wait for rows when there are none.
+        wait_ms: u64,
+    },
+    /// Count.
+    Status,
+}
+
+/// The next batch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Batch {
+    /// Where it ends.
+    pub end: Offset,
+    /// The rows of each part.
+    pub parts: Vec<usize>,
+}
+
+/// What an agent can tell of itself.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// Counts of deliveries.
+    #[serde(flatten)]
+    pub counters: Counters,
+    /// How often a stream was opened again.
+    pub reconnects: u64,
+}
+
+/// An answer of the agent.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    /// It pulls.
+    Ready,
+    /// The next batch, if there is anything to read.
+    Cut(Option<Batch>),
+    /// The counts.
+    Status(Status),
+    /// It cannot go on, or not do this.
+    Failed(Error),
+}
+
+/// The planner's end of the control socket. The agent lives until this is dropped.
+pub struct AgentClient {
+    stream: UnixStream,
+}
+
+impl AgentClient {
+    /// Tell a newborn agent what to do, and wait until it pulls.
+    pub fn start(stream: UnixStream, config: &Config) -> Result<Self> {
+        stream.set_read_timeout(Some(ANSWER_DEADLINE)).map_err(lost)?;
+        let mut client = Self { stream };
+        match client.ask(config)? {
+            Reply::Ready => Ok(client),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// The batch after `start`, or None when nothing came while the agent waited.
+    pub fn cut(&mut self, request: &Request) -> Result<Option<Batch>> {
+        match self.ask(request)? {
+            Reply::Cut(batch) => Ok(batch),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// The agent's counts.
+    pub fn status(&mut self) -> Result<Status> {
+        match self.ask(&Request::Status)? {
+            Reply::Status(status) => Ok(status),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn ask(&mut self, request: &impl Serialize) -> Result<Reply> {
+        frame::write(&mut self.stream, request).map_err(lost)?;
+        match frame::read(&mut self.stream).map_err(lost)? {
+            Reply::Failed(error) => Err(error),
+            reply => Ok(reply),
+        }
+    }
+}
+
+fn lost(error: io::Error) -> Error {
+    let what = match error.kind() {
+        IoKind::WouldBlock | IoKind::TimedOut => {
+            format!("the Pub/Sub agent has not answered for {} s.", ANSWER_DEADLINE.as_secs())
+        }
+        _ => format!("the Pub/Sub agent of this query is gone ({error})."),
+    };
+    Error::new(ErrorKind::AgentLost, what)
+        .with_remedy("Nothing is lost: start the query again, what was not acknowledged comes again.")
+}
+
+fn unexpected(reply: &Reply) -> Error {
+    Error::new(ErrorKind::Native, format!("the Pub/Sub agent answered out of turn: {reply:?}."))
+}

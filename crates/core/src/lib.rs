@@ -1,0 +1,15 @@
+//! Solstice's data plane. No Python in it: `crates/py` binds what Python needs.
+//!
+//! - [`pubsub`]: the wire messages, the client, pulling with leases, publishing, decoding into Arrow.
+//! - [`agent`]: the process that owns a streaming query's connections and unacknowledged rows.
+//! - [`emulator`]: a Pub/Sub server for tests, demos and benchmarks.
+//! - [`error`], [`retry`], [`runtime`], [`logging`]: one error type, one backoff, one tokio runtime per process, one
+//!   bounded log channel.
+
+pub mod agent;
+pub mod emulator;
+pub mod error;
+pub mod logging;
+pub mod pubsub;
+pub mod retry;
+pub mod runtime;

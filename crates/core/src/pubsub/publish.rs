@@ -1,0 +1,167 @@
+//! Publishing Arrow rows: requests within the limits of the service, several in flight, each with server ids or an error.
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, RecordBatch};
+use arrow_schema::DataType;
+use bytes::Bytes;
+use prost::Message;
+use tokio::task::JoinSet;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::pubsub::client::Client;
+use crate::pubsub::wire::{MAX_PUBLISH_BYTES, MAX_PUBLISH_MESSAGES, PublishRequest, PubsubMessage};
+use crate::retry::{Backoff, is_transient};
+
+/// Enough to hide a round trip; more only costs memory.
+const IN_FLIGHT: usize = 8;
+/// Tries of one request; the last one waits about ten seconds.
+const ATTEMPTS: usize = 8;
+
+/// Publish the rows of `batches`; the number of messages that have a server id, which is all of them.
+///
+/// Columns: `data` (binary or string, required), `attributes` (map of strings), `ordering_key` (string).
+pub async fn publish(
+    client: &Client,
+    topic: &str,
+    batches: impl Iterator<Item = Result<RecordBatch>>,
+) -> Result<usize> {
+    let (mut published, mut row) = (0, 0);
+    let mut flying: JoinSet<Result<usize>> = JoinSet::new();
+    let mut request = Pending::new(topic);
+    for batch in batches {
+        for message in messages(&batch?, row)? {
+            row += 1;
+            let bytes = message.encoded_len();
+            if bytes > MAX_PUBLISH_BYTES {
+                return Err(Error::new(
+                    ErrorKind::InvalidRequest,
+                    format!("row {} has {bytes} bytes; Pub/Sub takes at most {MAX_PUBLISH_BYTES} a message.", row - 1),
+                ));
+            }
+            if !request.fits(bytes) {
+                if flying.len() >= IN_FLIGHT {
+                    published += landed(&mut flying).await?;
+                }
+                flying.spawn(send(client.clone(), request.take()));
+            }
+            request.add(message, bytes);
+        }
+    }
+    if !request.message.messages.is_empty() {
+        flying.spawn(send(client.clone(), request.take()));
+    }
+    while !flying.is_empty() {
+        published += landed(&mut flying).await?;
+    }
+    Ok(published)
+}
+
+async fn landed(flying: &mut JoinSet<Result<usize>>) -> Result<usize> {
+    match flying.join_next().await {
+        None => Ok(0),
+        Some(Ok(outcome)) => outcome,
+        Some(Err(died)) => Err(Error::new(ErrorKind::Native, format!("publishing died: {died}."))),
+    }
+}
+
+/// A request that is being filled.
+struct Pending {
+    message: PublishRequest,
+    bytes: usize,
+}
+
+impl Pending {
+    fn new(topic: &str) -> Self {
+        Self { message: PublishRequest { topic: topic.to_owned(), messages: vec![] }, bytes: 0 }
+    }
+
+    /// Each message costs up to five bytes of framing; a kilobyte is left for the topic's name.
+    fn fits(&self, bytes: usize) -> bool {
+        let messages = &self.message.messages;
+        messages.is_empty()
+            || (messages.len() < MAX_PUBLISH_MESSAGES && self.bytes + bytes + 5 <= MAX_PUBLISH_BYTES - 1_024)
+    }
+
+    fn add(&mut self, message: PubsubMessage, bytes: usize) {
+        self.bytes += bytes + 5;
+        self.message.messages.push(message);
+    }
+
+    fn take(&mut self) -> PublishRequest {
+        self.bytes = 0;
+        let messages = std::mem::take(&mut self.message.messages);
+        PublishRequest { topic: self.message.topic.clone(), messages }
+    }
+}
+
+async fn send(client: Client, request: PublishRequest) -> Result<usize> {
+    let doing = || format!("publishing {} messages to {}", request.messages.len(), request.topic);
+    let mut backoff = Backoff::default();
+    let mut attempts_left = ATTEMPTS;
+    loop {
+        attempts_left -= 1;
+        match client.publish(request.clone()).await {
+            Ok(response) if response.message_ids.len() == request.messages.len() => return Ok(request.messages.len()),
+            Ok(response) => {
+                let count = response.message_ids.len();
+                return Err(Error::new(ErrorKind::PubSub, format!("{}: only {count} got an id.", doing())));
+            }
+            Err(status) if attempts_left > 0 && is_transient(status.code()) => {
+                log::info!("{}: {status}; trying again", doing());
+                tokio::time::sleep(backoff.next_delay()).await;
+            }
+            Err(status) => return Err(Error::from_status(&doing(), &status)),
+        }
+    }
+}
+
+/// The rows of a batch as messages; `first_row` numbers them in errors.
+fn messages(batch: &RecordBatch, first_row: usize) -> Result<Vec<PubsubMessage>> {
+    let column = |name: &str| batch.column_by_name(name);
+    let wrong = |name: &str, found: &DataType, wanted: &str| {
+        Error::new(ErrorKind::Config, format!("column '{name}' is {found}; it must be {wanted}."))
+    };
+    let data = column("data").ok_or_else(|| {
+        Error::new(ErrorKind::Config, "there is no column 'data' to publish.").with_remedy("Name one column 'data'.")
+    })?;
+    let mut messages = vec![PubsubMessage::default(); batch.num_rows()];
+    for (row, message) in messages.iter_mut().enumerate() {
+        message.data = match data.data_type() {
+            _ if data.is_null(row) => Bytes::new(),
+            DataType::Binary => Bytes::copy_from_slice(data.as_binary::<i32>().value(row)),
+            DataType::LargeBinary => Bytes::copy_from_slice(data.as_binary::<i64>().value(row)),
+            DataType::Utf8 => Bytes::copy_from_slice(data.as_string::<i32>().value(row).as_bytes()),
+            DataType::LargeUtf8 => Bytes::copy_from_slice(data.as_string::<i64>().value(row).as_bytes()),
+            other => return Err(wrong("data", other, "binary or string")),
+        };
+    }
+    if let Some(keys) = column("ordering_key") {
+        let keys = keys.as_string_opt::<i32>().ok_or_else(|| wrong("ordering_key", keys.data_type(), "string"))?;
+        for (message, key) in messages.iter_mut().zip(keys) {
+            message.ordering_key = key.unwrap_or_default().to_owned();
+        }
+    }
+    if let Some(attributes) = column("attributes") {
+        let wrong = || wrong("attributes", attributes.data_type(), "map<string, string>");
+        let map = attributes.as_map_opt().ok_or_else(wrong)?;
+        for (row, message) in messages.iter_mut().enumerate().filter(|(row, _)| map.is_valid(*row)) {
+            let entries = map.value(row);
+            let keys = entries.column(0).as_string_opt::<i32>().ok_or_else(wrong)?;
+            let values = entries.column(1).as_string_opt::<i32>().ok_or_else(wrong)?;
+            message.attributes =
+                keys.iter().flatten().zip(values.iter().map(Option::unwrap_or_default)).map(owned).collect();
+        }
+    }
+    let bare = |message: &PubsubMessage| message.data.is_empty() && message.attributes.is_empty();
+    if let Some(row) = messages.iter().position(bare) {
+        return Err(Error::new(
+            ErrorKind::InvalidRequest,
+            format!("row {} has neither data nor attributes; Pub/Sub takes no empty message.", first_row + row),
+        ));
+    }
+    Ok(messages)
+}
+
+fn owned((key, value): (&str, &str)) -> (String, String) {
+    (key.to_owned(), value.to_owned())
+}

@@ -1,0 +1,110 @@
+//! The agent process and the planner's handle on it.
+
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use pyo3::prelude::*;
+use solstice_core::agent::book::Offset;
+use solstice_core::agent::control::{AgentClient, Config, Request};
+use solstice_core::agent::part::{PartReader, PartRequest};
+use solstice_core::agent::server;
+use solstice_core::error::{Error, ErrorKind, Result};
+
+use crate::arrow::ArrowStream;
+use crate::errors::call;
+
+/// Take over a file descriptor of a connected Unix socket.
+#[allow(unsafe_code)]
+fn adopt(fd: RawFd) -> UnixStream {
+    // SAFETY: the Python caller has detached the descriptor from its socket object and never uses it again.
+    UnixStream::from(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Be the agent at the other end of the control socket `fd`; returns when the planner is gone.
+#[pyfunction]
+pub fn run_agent(py: Python<'_>, fd: RawFd) -> PyResult<()> {
+    let control = adopt(fd);
+    call(py, move || server::run(control))
+}
+
+/// The planner's handle on its agent, which lives until this is closed.
+#[pyclass(frozen)]
+pub struct Agent {
+    client: Mutex<Option<AgentClient>>,
+}
+
+#[pymethods]
+impl Agent {
+    /// Tell the agent at the other end of `fd` what to do (a JSON object), and wait until it pulls.
+    #[new]
+    fn new(py: Python<'_>, fd: RawFd, config: String) -> PyResult<Self> {
+        let control = adopt(fd);
+        let client = call(py, move || {
+            let config: Config = serde_json::from_str(&config)
+                .map_err(|e| Error::new(ErrorKind::Config, format!("the agent's configuration is incomplete: {e}.")))?;
+            AgentClient::start(control, &config)
+        })?;
+        Ok(Self { client: Mutex::new(Some(client)) })
+    }
+
+    /// The batch after `start` as ((epoch, seq), rows of each part), or None when nothing came within the wait.
+    #[pyo3(signature = (start, *, max_rows, max_bytes, max_parts, wait_ms))]
+    #[allow(clippy::type_complexity)]
+    fn cut(
+        &self,
+        py: Python<'_>,
+        start: (String, u64),
+        max_rows: usize,
+        max_bytes: usize,
+        max_parts: usize,
+        wait_ms: u64,
+    ) -> PyResult<Option<((String, u64), Vec<usize>)>> {
+        let start = Offset { epoch: start.0, seq: start.1 };
+        let request = Request::Cut { start, max_rows, max_bytes, max_parts, wait_ms };
+        let batch = self.ask(py, move |client| client.cut(&request))?;
+        Ok(batch.map(|batch| ((batch.end.epoch, batch.end.seq), batch.parts)))
+    }
+
+    /// The agent's counts by name, a JSON object.
+    fn status(&self, py: Python<'_>) -> PyResult<String> {
+        self.ask(py, |client| {
+            let status = client.status()?;
+            serde_json::to_string(&status).map_err(|e| Error::new(ErrorKind::Native, format!("counts as JSON: {e}.")))
+        })
+    }
+
+    /// Let the agent go: it gives back what it holds and ends.
+    fn close(&self) {
+        self.client.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+    }
+}
+
+impl Agent {
+    fn ask<T: Send>(&self, py: Python<'_>, question: impl FnOnce(&mut AgentClient) -> Result<T> + Send) -> PyResult<T> {
+        call(py, || {
+            let mut client = self.client.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let client =
+                client.as_mut().ok_or_else(|| Error::new(ErrorKind::AgentLost, "the Pub/Sub agent was stopped."))?;
+            question(client)
+        })
+    }
+}
+
+/// One part of a batch as an Arrow stream that fails unless all its rows come.
+#[pyfunction]
+#[pyo3(signature = (socket, *, token, epoch, seq, index, rows))]
+pub fn read_part(
+    py: Python<'_>,
+    socket: PathBuf,
+    token: String,
+    epoch: String,
+    seq: u64,
+    index: usize,
+    rows: usize,
+) -> PyResult<ArrowStream> {
+    let request = PartRequest { token, end: Offset { epoch, seq }, index };
+    let reader = call(py, move || PartReader::open(&socket, &request, rows))?;
+    Ok(ArrowStream::new(Box::new(reader)))
+}

@@ -1,0 +1,37 @@
+//! `solstice._native`: the bindings of `solstice-core`. This file only registers; each module binds one thing.
+
+mod agent;
+mod arrow;
+mod build_info;
+mod emulator;
+mod errors;
+mod logging;
+mod publish;
+
+use pyo3::prelude::*;
+
+/// Solstice's native core. Use the Python packages on top of it, not this module.
+#[pymodule]
+mod _native {
+    use super::*;
+
+    #[pymodule_export]
+    use agent::{Agent, read_part, run_agent};
+    #[pymodule_export]
+    use arrow::ArrowStream;
+    #[pymodule_export]
+    use build_info::{build_profile, source_fingerprint};
+    #[pymodule_export]
+    use emulator::Emulator;
+    #[pymodule_export]
+    use errors::provoke_panic;
+    #[pymodule_export]
+    use logging::{close_logs, drain_logs, set_log_level, write_log};
+    #[pymodule_export]
+    use publish::publish;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}
