@@ -1,0 +1,145 @@
+"""The planner's side of the agent: its birth, its questions, its end. Run as a module, this file is the agent."""
+
+import json
+import logging
+import resource
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from solstice import _native
+from solstice._core.logging import start_native_logging
+from solstice._core.options import OptionValues
+
+# A Unix socket's path has room for 107 characters.
+_LONGEST_SOCKET_FOLDER = 90
+# The agent gives back what it holds within a second.
+_FAREWELL_S = 5.0
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch that the agent has cut: the offset at its end and the rows of each part."""
+
+    end: dict[str, Any]
+    parts: list[int]
+
+
+class AgentProcess:
+    """A running agent. It ends when this process does, whatever the reason."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], agent: _native.Agent, epoch: str, socket: str, token: str
+    ) -> None:
+        self._process = process
+        self._agent = agent
+        self.epoch = epoch
+        self.socket = socket
+        self.token = token
+
+    @classmethod
+    def start(cls, subscription: str, address: str, values: OptionValues) -> "AgentProcess":
+        """Start an agent and wait until it pulls, or raise what keeps it from doing so."""
+        epoch, token = str(uuid.uuid4()), secrets.token_hex(32)
+        folder = _private_folder()
+        path = str(folder / "agent.sock")
+        config = {
+            "epoch": epoch,
+            "subscription": subscription,
+            "address": address,
+            "streams": values["streams"],
+            "ack_deadline_s": round(values["ackDeadline"]),
+            "max_lease_s": round(values["maxLeaseDuration"]),
+            "max_outstanding_messages": values["maxOutstandingMessages"],
+            "max_outstanding_bytes": values["maxOutstandingBytes"],
+            "socket": path,
+            "token": token,
+        }
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "solstice.pubsub._agent", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=sys.stderr.fileno(),  # the log of the driver; stdout may be somebody's protocol
+                start_new_session=True,
+            )
+        try:
+            agent = _native.Agent(ours.detach(), json.dumps(config))
+        except BaseException:
+            _reap(process)
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        return cls(process, agent, epoch, path, token)
+
+    def cut(
+        self, start: dict[str, Any], *, max_rows: int, max_bytes: int, max_parts: int, wait_ms: int
+    ) -> Batch | None:
+        """The batch after ``start``; None when nothing came within the wait."""
+        answer = self._agent.cut(
+            (start["epoch"], start["seq"]), max_rows=max_rows, max_bytes=max_bytes, max_parts=max_parts, wait_ms=wait_ms
+        )
+        if answer is None:
+            return None
+        (epoch, seq), parts = answer
+        return Batch({"epoch": epoch, "seq": seq}, parts)
+
+    def status(self) -> dict[str, int]:
+        """The agent's counts."""
+        counts: dict[str, int] = json.loads(self._agent.status())
+        return counts
+
+    def close(self) -> None:
+        """Let the agent give back what it holds, and see it end."""
+        self._agent.close()
+        _reap(self._process)
+        shutil.rmtree(Path(self.socket).parent, ignore_errors=True)
+
+
+def _reap(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.wait(_FAREWELL_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _private_folder() -> Path:
+    """A folder that only this user can enter, with a path short enough for a socket."""
+    folder = tempfile.mkdtemp(prefix="solstice-")
+    if len(folder) > _LONGEST_SOCKET_FOLDER:
+        shutil.rmtree(folder)
+        folder = tempfile.mkdtemp(prefix="solstice-", dir="/tmp")
+    return Path(folder)
+
+
+def _lift_limits() -> None:
+    """Spark may bound its planner's memory; that bound is not meant for the agent, which has its own."""
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    for limit in ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), (hard, hard)):
+        try:
+            resource.setrlimit(resource.RLIMIT_AS, limit)
+        except (ValueError, OSError):
+            continue
+        return
+
+
+def main() -> None:
+    """Be an agent at the socket whose descriptor is the first argument."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the planner; its end is ours
+    _lift_limits()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    start_native_logging()
+    _native.run_agent(int(sys.argv[1]))
+
+
+if __name__ == "__main__":
+    main()

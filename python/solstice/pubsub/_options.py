@@ -1,0 +1,111 @@
+"""The options of ``format("pubsub")`` and of ``solstice.pubsub``: one table each for code and docs."""
+
+import re
+
+from solstice._core.options import Option, OptionTable, OptionValues, duration_s, integer, size_bytes, text
+from solstice.errors import ConfigError
+
+_CONNECTION = (
+    Option("projectId", text(), "The Google Cloud project of names given without one.", env=("GOOGLE_CLOUD_PROJECT",)),
+    Option("emulatorHost", text(), "host:port of a Pub/Sub emulator.", env=("PUBSUB_EMULATOR_HOST",)),
+)
+
+SOURCE_OPTIONS = OptionTable(
+    'format("pubsub")',
+    (
+        *_CONNECTION,
+        Option(
+            "subscriptionId",
+            text(),
+            "The subscription: projects/P/subscriptions/S, or S with projectId.",
+            required=True,
+        ),
+        Option(
+            "numPartitions", integer(minimum=1, maximum=10_000), "Spark tasks a batch; default: the driver's cores."
+        ),
+        Option("streams", integer(minimum=1, maximum=64), "StreamingPull streams the agent holds.", default=1),
+        Option(
+            "maxMessagesPerTrigger",
+            integer(minimum=1),
+            "The most messages of one batch.",
+            default=100_000,
+            unit="messages",
+        ),
+        Option(
+            "maxBytesPerTrigger", size_bytes(minimum=1), "The most bytes of one batch.", default=256 << 20, unit="bytes"
+        ),
+        Option(
+            "maxOutstandingMessages",
+            integer(minimum=1),
+            "The most messages the agent holds unacknowledged.",
+            default=1_000_000,
+            unit="messages",
+        ),
+        Option(
+            "maxOutstandingBytes",
+            size_bytes(minimum=1),
+            "The most bytes the agent holds unacknowledged.",
+            default=1 << 30,
+            unit="bytes",
+        ),
+        Option(
+            "ackDeadline",
+            duration_s(minimum=10, maximum=600),
+            "The lease of a message; extended while it is held.",
+            default=60.0,
+            unit="s",
+        ),
+        Option(
+            "maxLeaseDuration",
+            duration_s(minimum=10),
+            "Leases are extended no longer than this; then the message may come again.",
+            default=3600.0,
+            unit="s",
+        ),
+    ),
+)
+
+PUBLISH_OPTIONS = OptionTable("solstice.pubsub.publish", _CONNECTION)
+
+_FULL_NAME = re.compile(r"projects/[^/]+/(topics|subscriptions)/[^/]+")
+
+
+def resource_name(kind: str, given: str, values: OptionValues) -> str:
+    """The full name of a topic or subscription (``kind``: "topics" or "subscriptions")."""
+    option = "subscriptionId" if kind == "subscriptions" else "topicId"
+    match = _FULL_NAME.fullmatch(given)
+    if match and match.group(1) == kind:
+        return given
+    if match or "/" in given:
+        raise ConfigError(
+            f"{option} is '{given}', which is no name of one of the {kind}.",
+            option=option,
+            value=given,
+            remedy=f"Give projects/PROJECT/{kind}/NAME, or NAME with projectId.",
+        )
+    project = values["projectId"]
+    if not project:
+        raise ConfigError(
+            f"{option} is '{given}' and there is no project.",
+            option=option,
+            value=given,
+            remedy=f"Set projectId (or GOOGLE_CLOUD_PROJECT), or give projects/PROJECT/{kind}/{given}.",
+        )
+    return f"projects/{project}/{kind}/{given}"
+
+
+def endpoint(values: OptionValues) -> str:
+    """``host:port`` of where Pub/Sub is."""
+    address: str | None = values["emulatorHost"]
+    if not address:
+        raise ConfigError(
+            "there is no Pub/Sub to connect to: this version speaks to emulators only.",
+            option="emulatorHost",
+            remedy="Set emulatorHost (or PUBSUB_EMULATOR_HOST), for example after: solstice pubsub emulator",
+        )
+    host, colon, port = address.rpartition(":")
+    if not (colon and host and port.isdecimal()):
+        raise ConfigError(
+            f"emulatorHost is '{address}'.", option="emulatorHost", value=address, remedy="Give host:port."
+        )
+    return address

@@ -1,0 +1,139 @@
+"""The streaming reader: planner on the driver, ``read`` in the workers.
+
+The delivery rule: a batch is cut before Spark plans it and never changes; reading a part is a look-up that gives the
+same rows to every attempt, or an error; the agent that cut a batch acknowledges it, after Spark has made it durable.
+Spark shows that by asking for what follows it. The agent keeps the rules (see ``crates/core/src/agent/book.rs``), this
+file keeps to Spark's order of calls.
+"""
+
+import gc
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+
+from solstice._core.options import OptionValues
+from solstice.errors import PartUnavailableError, UnsupportedTriggerError
+from solstice.pubsub._agent import AgentProcess, Batch
+from solstice.pubsub._options import endpoint, resource_name
+
+# Without a wait Spark asks 65 times a second when there is nothing to read.
+_IDLE_WAIT_MS = 500
+
+
+@dataclass(frozen=True)
+class PubSubPartition(InputPartition):  # type: ignore[misc]
+    """One part of a batch and where to read it."""
+
+    socket: str
+    token: str = field(repr=False)
+    epoch: str
+    seq: int
+    index: int
+    rows: int
+
+
+class PubSubStreamReader(DataSourceStreamReader):  # type: ignore[misc]
+    """Spark's view of a subscription. The agent starts with the first ``latestOffset``, in the planner only."""
+
+    def __init__(self, values: OptionValues) -> None:
+        self._values = values
+        self._subscription = resource_name("subscriptions", values["subscriptionId"], values)
+        self._address = endpoint(values)
+        self._agent: AgentProcess | None = None
+        self._batch: Batch | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Asked more than once: constant."""
+        return {"epoch": "", "seq": 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """A row limit: with none, Spark could not tell a stream from a single batch."""
+        return ReadMaxRows(self._values["maxMessagesPerTrigger"])
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """What follows ``start``, which is durable now; ``start`` itself when there is nothing."""
+        if isinstance(limit, ReadAllAvailable):
+            raise UnsupportedTriggerError(
+                "this trigger reads one batch and never comes back, so that nothing would ever be acknowledged.",
+                remedy="Use .trigger(processingTime=...), which is also the default.",
+            )
+        if self._agent is None:
+            self._agent = AgentProcess.start(self._subscription, self._address, self._values)
+        batch = self._agent.cut(
+            start,
+            max_rows=limit.max_rows,
+            max_bytes=self._values["maxBytesPerTrigger"],
+            max_parts=self._values["numPartitions"] or os.cpu_count() or 1,
+            wait_ms=_IDLE_WAIT_MS,
+        )
+        if batch is None:
+            return start  # the same object: Spark compares the JSON text
+        self._batch = batch
+        return batch.end
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The parts of the batch that ends at ``end``.
+
+        A batch of another epoch is a replay after a restart: its rows died unacknowledged with their agent and come
+        again, so it is planned empty. Other rows in its place would be lost where a sink skips a batch it has seen.
+        """
+        agent = self._agent
+        if start == end or agent is None or end["epoch"] != agent.epoch:
+            return []
+        batch = self._batch
+        if batch is None or batch.end != end:
+            raise PartUnavailableError(
+                f"batch {end['seq']} was cut by this agent but is no longer held.",
+                remedy="Restart the query; nothing is lost.",
+            )
+        return [
+            PubSubPartition(agent.socket, agent.token, end["epoch"], end["seq"], index, rows)
+            for index, rows in enumerate(batch.parts)
+        ]
+
+    def read(self, partition: PubSubPartition | None) -> Iterator[Any]:
+        """Stream one part; runs in a worker, which shares nothing with the planner."""
+        if partition is None:  # Spark's way to run a plan without partitions
+            return
+        import pyarrow as pa
+
+        from solstice import _native
+
+        _freeze_once()
+        part = _native.read_part(
+            partition.socket,
+            token=partition.token,
+            epoch=partition.epoch,
+            seq=partition.seq,
+            index=partition.index,
+            rows=partition.rows,
+        )
+        try:
+            yield from pa.RecordBatchReader.from_stream(part)
+        except (pa.ArrowException, OSError) as error:
+            raise PartUnavailableError(str(error)) from error
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """The agent's counts; they stand in the query's progress."""
+        return None if self._agent is None else self._agent.status()
+
+    def stop(self) -> None:
+        """Spark calls this in some of the ways a query ends; in the others the agent sees its socket close."""
+        if self._agent is not None:
+            self._agent.close()
+            self._agent = None
+
+
+_frozen_pid = 0
+
+
+def _freeze_once() -> None:
+    """Spark collects garbage after every task; what a worker has loaded by its first one never becomes garbage."""
+    global _frozen_pid
+    if _frozen_pid != os.getpid():
+        _frozen_pid = os.getpid()
+        gc.freeze()
