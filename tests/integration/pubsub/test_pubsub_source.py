@@ -1,0 +1,215 @@
+"""``spark.readStream.format("pubsub")`` on a real Spark and the emulator."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from processes import descendants
+from solstice.pubsub import publish
+from solstice.testing import PubSubEmulator
+
+pytestmark = pytest.mark.spark
+
+TOPIC = "projects/test/topics/events"
+SUBSCRIPTION = "projects/test/subscriptions/events"
+
+
+@pytest.fixture
+def emulator() -> Iterator[PubSubEmulator]:
+    with PubSubEmulator() as emulator:
+        emulator.create_topic(TOPIC)
+        emulator.create_subscription(SUBSCRIPTION, TOPIC)
+        yield emulator
+
+
+def send(emulator: PubSubEmulator, first: int, count: int) -> set[str]:
+    payloads = [f"event-{number}" for number in range(first, first + count)]
+    assert publish(TOPIC, pa.table({"data": payloads}), emulatorHost=emulator.address) == count
+    return set(payloads)
+
+
+def source(spark: Any, emulator: PubSubEmulator, **options: str) -> Any:
+    given = {"subscriptionId": SUBSCRIPTION, "emulatorHost": emulator.address} | options
+    return spark.readStream.format("pubsub").options(**given).load()
+
+
+def to_parquet(frame: Any, folder: Path) -> Any:
+    return (
+        frame.selectExpr("cast(data as string) as event", "message_id")
+        .writeStream.format("parquet")
+        .option("path", str(folder / "out"))
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .start()
+    )
+
+
+def stored(folder: Path) -> list[str]:
+    """The events that Spark has committed: the files its log names, not all files there are."""
+    files = set()
+    for entry in sorted((folder / "out" / "_spark_metadata").glob("[0-9]*")):
+        files |= {json.loads(line)["path"] for line in entry.read_text().splitlines()[1:]}
+    return [event for file in files for event in pq.read_table(file.removeprefix("file://"))["event"].to_pylist()]
+
+
+def wait_until(condition: Callable[[], bool], query: Any, seconds: float = 90.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert query.exception() is None, query.exception()
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        time.sleep(0.1)
+
+
+def is_settled(emulator: PubSubEmulator, count: int) -> bool:
+    counters = emulator.counters(SUBSCRIPTION)
+    return counters["acked"] == count and counters["outstanding"] == counters["backlog"] == 0
+
+
+def test_every_message_is_stored_once_and_acknowledged(spark, emulator, tmp_path) -> None:
+    sent = send(emulator, 0, 40_000)
+    query = to_parquet(source(spark, emulator, numPartitions="2"), tmp_path)
+    try:
+        wait_until(lambda: is_settled(emulator, 40_000), query)
+        sent |= send(emulator, 40_000, 500)
+        wait_until(lambda: is_settled(emulator, 40_500), query)
+        progress = json.loads(query.lastProgress["sources"][0]["latestOffset"])
+        assert progress["received"] == 40_500
+    finally:
+        query.stop()
+    assert sorted(stored(tmp_path)) == sorted(sent)
+    deadline = time.monotonic() + 5
+    while descendants("solstice.pubsub._agent"):
+        assert time.monotonic() < deadline, "an agent outlived its query"
+        time.sleep(0.05)
+
+
+def test_a_query_goes_on_from_its_checkpoint(spark, emulator, tmp_path) -> None:
+    sent = send(emulator, 0, 2_000)
+    query = to_parquet(source(spark, emulator), tmp_path)
+    try:
+        wait_until(lambda: is_settled(emulator, 2_000), query)
+    finally:
+        query.stop()
+    sent |= send(emulator, 2_000, 2_000)
+    query = to_parquet(source(spark, emulator), tmp_path)
+    try:
+        wait_until(lambda: is_settled(emulator, 4_000), query)
+    finally:
+        query.stop()
+    assert sorted(stored(tmp_path)) == sorted(sent)
+
+
+def test_a_task_that_fails_after_reading_reads_the_same_rows_again(spark, emulator, tmp_path) -> None:
+    def fail_first(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        yield from batches
+        (tmp_path / f"attempt-{context.attemptNumber()}-{context.taskAttemptId()}").touch()
+        if context.attemptNumber() == 0:
+            raise RuntimeError("the first attempt always fails")
+
+    sent = send(emulator, 0, 1_000)
+    frame = source(spark, emulator)
+    query = to_parquet(frame.mapInArrow(fail_first, frame.schema), tmp_path)
+    try:
+        wait_until(lambda: is_settled(emulator, 1_000), query)
+    finally:
+        query.stop()
+    assert sorted(stored(tmp_path)) == sorted(sent)
+    assert list(tmp_path.glob("attempt-1-*")), "no second attempt ran"
+
+
+def test_three_actions_on_a_batch_see_the_same_rows(spark, emulator, tmp_path) -> None:
+    seen: list[tuple[int, int, int]] = []
+
+    def look(frame: Any, batch_id: int) -> None:
+        ids = {row.message_id for row in frame.select("message_id").collect()}
+        seen.append((frame.count(), len(ids), frame.filter("length(data) > 0").count()))
+
+    send(emulator, 0, 3_000)
+    query = (
+        source(spark, emulator)
+        .writeStream.foreachBatch(look)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    try:
+        wait_until(lambda: is_settled(emulator, 3_000), query)
+    finally:
+        query.stop()
+    assert sum(count for count, _, _ in seen) == 3_000
+    assert all(len(set(counts)) == 1 for counts in seen)
+
+
+def test_wrong_options_fail_at_load_and_say_what_to_do(spark, emulator) -> None:
+    for options, expected in (
+        ({"subscriptionID": SUBSCRIPTION, "maxMessagePerTrigger": "5"}, "maxMessagesPerTrigger"),
+        ({"subscriptionId": "events"}, "projectId"),
+        ({"subscriptionId": SUBSCRIPTION, "ackDeadline": "1h"}, "ackDeadline"),
+    ):
+        reader = spark.readStream.format("pubsub").option("emulatorHost", emulator.address).options(**options)
+        with pytest.raises(Exception, match=expected):
+            reader.load()
+
+
+def test_a_wrong_subscription_and_a_trigger_that_never_acks_fail_the_query_with_the_fix(
+    spark, emulator, tmp_path
+) -> None:
+    wrong = source(spark, emulator, subscriptionId="projects/test/subscriptions/nobody")
+    once = source(spark, emulator)
+    for number, (writer, expected) in enumerate(
+        (
+            (wrong.writeStream, "projects/test/subscriptions/nobody"),
+            (once.writeStream.trigger(once=True), "processingTime"),
+        )
+    ):
+        query = writer.format("noop").option("checkpointLocation", str(tmp_path / str(number))).start()
+        with pytest.raises(Exception, match=expected):
+            query.awaitTermination(60)
+
+
+def test_workers_that_are_not_forked_and_not_reused_lose_nothing(emulator, tmp_path) -> None:
+    """These settings belong to a Spark context, so that this needs one of its own."""
+    program = """
+import os, sys, time
+from solstice._core.java import spark_environment
+os.environ.update(spark_environment())
+from pyspark.sql import SparkSession
+address, subscription, folder = sys.argv[1:]
+spark = (SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    .config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
+    .config("spark.python.use.daemon", "false").config("spark.python.worker.reuse", "false").getOrCreate())
+frame = spark.readStream.format("pubsub").option("subscriptionId", subscription).option("emulatorHost", address).load()
+query = (frame.selectExpr("cast(data as string) as event").writeStream.format("parquet")
+    .option("path", folder + "/out").option("checkpointLocation", folder + "/checkpoint").start())
+print("started", flush=True)
+sys.stdin.read()
+query.stop()
+spark.stop()
+"""
+    sent = send(emulator, 0, 3_000)
+    driver = subprocess.Popen(
+        [sys.executable, "-c", program, emulator.address, SUBSCRIPTION, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=os.environ,
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while not is_settled(emulator, 3_000):
+            assert driver.poll() is None, driver.communicate()[1].decode()[-4_000:]
+            assert time.monotonic() < deadline, "not everything was acknowledged in time"
+            time.sleep(0.2)
+    finally:
+        driver.communicate(b"")
+    assert sorted(stored(tmp_path)) == sorted(sent)

@@ -1,0 +1,15 @@
+"""Finding processes in tests."""
+
+import psutil
+
+
+def descendants(argument: str, of: int | None = None) -> list[psutil.Process]:
+    """The living processes below this one (or the one of a pid) that have ``argument`` on their command line."""
+    found = []
+    for process in psutil.Process(of).children(recursive=True):
+        try:
+            if any(argument in part for part in process.cmdline()):
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.ZombieProcess):
+            continue
+    return found

@@ -1,0 +1,316 @@
+"""The agent process against a real emulator: what it cuts, acknowledges, gives back, and when it ends."""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import psutil
+import pyarrow as pa
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from solstice.errors import (
+    AgentLostError,
+    NotFoundError,
+    PartUnavailableError,
+    UnavailableError,
+    UnsupportedTriggerError,
+)
+from solstice.pubsub import publish
+from solstice.pubsub._options import SOURCE_OPTIONS
+from solstice.pubsub._reader import PubSubStreamReader
+from solstice.testing import PubSubEmulator
+
+TOPIC = "projects/test/topics/events"
+SUBSCRIPTION = "projects/test/subscriptions/events"
+START = {"epoch": "", "seq": 0}
+
+
+@pytest.fixture
+def emulator() -> Iterator[PubSubEmulator]:
+    with PubSubEmulator() as emulator:
+        emulator.create_topic(TOPIC)
+        emulator.create_subscription(SUBSCRIPTION, TOPIC)
+        yield emulator
+
+
+@pytest.fixture
+def new_reader(emulator: PubSubEmulator) -> Iterator[Callable[..., PubSubStreamReader]]:
+    readers = []
+
+    def build(*, started: bool = True, **options: str) -> PubSubStreamReader:
+        """A reader; started while the subscription is empty, its first cut is none."""
+        given = {"subscriptionId": SUBSCRIPTION, "emulatorHost": emulator.address} | options
+        readers.append(PubSubStreamReader(SOURCE_OPTIONS.parse(given)))
+        if started:
+            assert readers[-1].latestOffset(START, ReadMaxRows(10)) == START
+        return readers[-1]
+
+    yield build
+    for reader in readers:
+        reader.stop()
+
+
+def send(emulator: PubSubEmulator, first: int, count: int) -> set[bytes]:
+    payloads = [f"event-{number}".encode() for number in range(first, first + count)]
+    assert publish(TOPIC, pa.table({"data": payloads}), emulatorHost=emulator.address) == count
+    return set(payloads)
+
+
+def cut_all(reader: PubSubStreamReader, start: dict, rows: int, limit: int = 100_000) -> tuple[dict, list]:
+    """Cut once the agent has received ``rows`` rows."""
+    wait_until(lambda: reader.reportLatestOffset()["received"] >= rows)
+    end = reader.latestOffset(start, ReadMaxRows(limit))
+    return end, list(reader.partitions(start, end))
+
+
+def read(reader: PubSubStreamReader, partitions: list) -> list[bytes]:
+    return [
+        value for partition in partitions for batch in reader.read(partition) for value in batch["data"].to_pylist()
+    ]
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        time.sleep(0.02)
+
+
+def agent_process(reader: PubSubStreamReader) -> psutil.Process:
+    assert reader._agent is not None
+    return psutil.Process(reader._agent._process.pid)
+
+
+def test_a_batch_is_read_whole_and_acked_only_when_the_next_one_is_asked_for(emulator, new_reader) -> None:
+    reader = new_reader()
+    sent = send(emulator, 0, 1_000)
+    end, partitions = cut_all(reader, START, 1_000)
+    assert set(read(reader, partitions)) == sent
+    reader.commit(end)
+    assert emulator.counters(SUBSCRIPTION)["acked"] == 0
+    assert reader.latestOffset(end, ReadMaxRows(10)) is end
+    wait_until(lambda: emulator.counters(SUBSCRIPTION)["acked"] == 1_000)
+    assert emulator.counters(SUBSCRIPTION)["outstanding"] == 0
+
+
+def test_every_attempt_reads_the_same_rows_also_when_more_has_come(emulator, new_reader) -> None:
+    reader = new_reader()
+    send(emulator, 0, 500)
+    end, partitions = cut_all(reader, START, 500, limit=500)
+    first = read(reader, partitions)
+    send(emulator, 500, 500)
+    wait_until(lambda: reader.reportLatestOffset()["received"] == 1_000)
+    assert reader.latestOffset(START, ReadMaxRows(100_000)) == end
+    assert read(reader, list(reader.partitions(START, end))) == first
+
+
+def test_a_start_that_is_not_the_last_batch_acks_nothing_and_gives_the_batch_back(emulator, new_reader) -> None:
+    reader = new_reader()
+    send(emulator, 0, 100)
+    cut_all(reader, START, 100)
+    reader.latestOffset({"epoch": "another-life", "seq": 1}, ReadMaxRows(10))
+    wait_until(lambda: emulator.counters(SUBSCRIPTION)["nacked"] >= 100)
+    assert emulator.counters(SUBSCRIPTION)["acked"] == 0
+
+
+def test_a_batch_of_another_life_is_planned_empty(new_reader) -> None:
+    reader = new_reader(started=False)
+    replayed = {"epoch": "another-life", "seq": 5}
+    assert list(reader.partitions(START, replayed)) == []
+    reader.latestOffset(START, ReadMaxRows(10))
+    assert list(reader.partitions(START, replayed)) == []
+    assert list(reader.partitions(replayed, replayed)) == []
+
+
+def test_numbers_go_on_from_a_start_of_another_life(emulator, new_reader) -> None:
+    reader = new_reader()
+    send(emulator, 0, 10)
+    end, _ = cut_all(reader, {"epoch": "another-life", "seq": 41}, 10)
+    assert end["seq"] == 42
+    assert end["epoch"] not in ("", "another-life")
+
+
+def test_a_limit_of_rows_bounds_a_batch_and_leaves_the_rest_for_the_next(emulator, new_reader) -> None:
+    reader = new_reader(maxMessagesPerTrigger="300")
+    assert reader.getDefaultReadLimit() == ReadMaxRows(300)
+    sent = send(emulator, 0, 1_000)
+    seen: list[bytes] = []
+    start = START
+    while len(seen) < 1_000:
+        end, partitions = cut_all(reader, start, 1_000, limit=300)
+        rows = read(reader, partitions)
+        assert len(rows) <= 300
+        seen += rows
+        start = end
+    assert sorted(seen) == sorted(sent)
+
+
+def test_many_rows_are_spread_over_the_partitions(emulator, new_reader) -> None:
+    reader = new_reader(numPartitions="3")
+    sent = send(emulator, 0, 30_000)
+    _, partitions = cut_all(reader, START, 30_000)
+    assert [partition.rows for partition in partitions] == [10_000] * 3
+    assert set(read(reader, partitions)) == sent
+
+
+def test_the_agent_dies_with_its_planner_and_gives_back_what_it_holds(emulator, new_reader) -> None:
+    reader = new_reader()
+    send(emulator, 0, 2_500)
+    cut_all(reader, START, 2_500)
+    agent = agent_process(reader)
+    began = time.monotonic()
+    reader.stop()
+    assert time.monotonic() - began < 2.0
+    assert not agent.is_running()
+    assert emulator.counters(SUBSCRIPTION) | {"redelivered": 0} == {
+        "outstanding": 0,
+        "backlog": 2_500,
+        "acked": 0,
+        "nacked": 2_500,
+        "expired": 0,
+        "delivered": 2_500,
+        "redelivered": 0,
+    }
+
+
+def test_a_planner_that_is_killed_leaves_no_agent_behind(emulator) -> None:
+    send(emulator, 0, 50)
+    program = (
+        "import sys; from solstice.pubsub._options import SOURCE_OPTIONS\n"
+        "from solstice.pubsub._reader import PubSubStreamReader\n"
+        "from pyspark.sql.streaming.datasource import ReadMaxRows\n"
+        f"options = {{'subscriptionId': {SUBSCRIPTION!r}, 'emulatorHost': {emulator.address!r}}}\n"
+        "reader = PubSubStreamReader(SOURCE_OPTIONS.parse(options))\n"
+        "reader.latestOffset({'epoch': '', 'seq': 0}, ReadMaxRows(10))\n"
+        "print(reader._agent._process.pid, flush=True); sys.stdin.read()\n"
+    )
+    planner = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert planner.stdout is not None
+    agent = psutil.Process(int(planner.stdout.readline()))
+    planner.kill()
+    planner.communicate()
+    wait_until(lambda: not agent.is_running(), seconds=2.0)
+    wait_until(lambda: emulator.counters(SUBSCRIPTION)["outstanding"] == 0, seconds=1.0)
+    assert emulator.counters(SUBSCRIPTION)["acked"] == 0
+
+
+def test_a_dead_agent_fails_the_query_and_says_that_nothing_is_lost(emulator, new_reader) -> None:
+    reader = new_reader()
+    send(emulator, 0, 10)
+    end, partitions = cut_all(reader, START, 10)
+    os.kill(agent_process(reader).pid, signal.SIGKILL)
+    with pytest.raises(AgentLostError, match="Nothing is lost"):
+        reader.latestOffset(end, ReadMaxRows(10))
+    with pytest.raises(PartUnavailableError):
+        read(reader, partitions)
+
+
+def test_ctrl_c_does_not_reach_the_agent(new_reader) -> None:
+    reader = new_reader()
+    agent = agent_process(reader)
+    agent.send_signal(signal.SIGINT)
+    assert reader.latestOffset(START, ReadMaxRows(10)) == START
+    assert os.getsid(agent.pid) == agent.pid
+    assert agent.is_running()
+
+
+def test_a_part_that_the_agent_does_not_know_is_an_error(emulator, new_reader) -> None:
+    from dataclasses import replace
+
+    reader = new_reader()
+    send(emulator, 0, 10)
+    _, [partition] = cut_all(reader, START, 10)
+    for wrong in ({"index": 1}, {"seq": 9}, {"epoch": "another-life"}, {"token": "guess"}, {"rows": 11}):
+        with pytest.raises(PartUnavailableError):
+            read(reader, [replace(partition, **wrong)])
+    assert len(read(reader, [partition])) == 10
+
+
+def test_a_partition_does_not_show_its_token(emulator, new_reader) -> None:
+    reader = new_reader()
+    send(emulator, 0, 10)
+    _, [partition] = cut_all(reader, START, 10)
+    assert partition.token not in repr(partition)
+    assert pickle.loads(pickle.dumps(partition)) == partition
+
+
+def test_an_unused_reader_can_be_pickled_and_starts_nothing(new_reader) -> None:
+    before = psutil.Process().children()
+    copy = pickle.loads(pickle.dumps(new_reader(started=False)))
+    assert copy.initialOffset() == START
+    assert psutil.Process().children() == before
+
+
+def test_leases_are_extended_for_as_long_as_rows_are_held(emulator, new_reader) -> None:
+    reader = new_reader(ackDeadline="10s")
+    send(emulator, 0, 100)
+    end, _ = cut_all(reader, START, 100)
+    send(emulator, 100, 100)  # stays in the buffer
+    time.sleep(12)  # longer than the lease: the point of this test is the passing of time
+    counters = emulator.counters(SUBSCRIPTION)
+    assert (counters["expired"], counters["redelivered"], counters["outstanding"]) == (0, 0, 200)
+    assert reader.latestOffset(end, ReadMaxRows(10)) != end
+    wait_until(lambda: emulator.counters(SUBSCRIPTION)["acked"] == 100)
+
+
+def test_a_trigger_that_never_comes_back_is_refused(new_reader) -> None:
+    with pytest.raises(UnsupportedTriggerError, match="processingTime"):
+        new_reader(started=False).latestOffset(START, ReadAllAvailable())
+
+
+def test_a_subscription_that_is_not_there_is_named(emulator, new_reader) -> None:
+    with pytest.raises(NotFoundError, match="projects/test/subscriptions/nobody"):
+        new_reader(subscriptionId="projects/test/subscriptions/nobody")
+    assert psutil.Process().children() == []
+
+
+def test_a_subscription_that_is_deleted_fails_the_query(emulator, new_reader) -> None:
+    import grpc
+    from google.api_core.client_options import ClientOptions
+    from google.auth.credentials import AnonymousCredentials
+    from google.cloud.pubsub_v1 import SubscriberClient
+    from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
+
+    reader = new_reader()
+    channel = grpc.insecure_channel(emulator.address)
+    transport = SubscriberGrpcTransport(channel=channel, credentials=AnonymousCredentials())
+    SubscriberClient(transport=transport, client_options=ClientOptions()).delete_subscription(
+        request={"subscription": SUBSCRIPTION}
+    )
+    channel.close()
+
+    def failed() -> bool:
+        try:
+            reader.latestOffset(START, ReadMaxRows(10))
+        except NotFoundError:
+            return True
+        return False
+
+    wait_until(failed)
+
+
+def test_an_emulator_that_is_not_there_is_named_with_the_fix(new_reader) -> None:
+    with pytest.raises(UnavailableError, match=r"127\.0\.0\.1:1.*solstice pubsub emulator"):
+        new_reader(emulatorHost="127.0.0.1:1")
+
+
+def test_streams_come_back_when_the_emulator_does(new_reader, emulator) -> None:
+    reader = new_reader(streams="3")
+    port = emulator.port
+    emulator.stop()
+    with PubSubEmulator(port=port) as again:
+        again.create_topic(TOPIC)
+        again.create_subscription(SUBSCRIPTION, TOPIC)
+        sent = send(again, 0, 1_000)
+        wait_until(lambda: reader.reportLatestOffset()["received"] >= 1_000, seconds=20)
+        _, partitions = cut_all(reader, START, 1_000)
+        assert set(read(reader, partitions)) == sent
+        assert reader.reportLatestOffset()["reconnects"] >= 1
+        reader.stop()
