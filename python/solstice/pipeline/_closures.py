@@ -1,0 +1,40 @@
+"""Functions that travel to another process, lambdas and those of ``__main__`` included.
+
+cloudpickle comes with pyspark, but importing ``pyspark.cloudpickle`` runs all of ``pyspark``, which every worker would
+pay for. Its one file needs nothing else of pyspark, so it is loaded by its path, under a name that both sides know.
+"""
+
+import functools
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+from solstice.errors import MissingExtraError
+
+_MODULE = "solstice.pipeline._cloudpickle"
+
+
+def dumps(value: Any) -> bytes:
+    """Pickle a value; what cannot be imported by name is pickled by value."""
+    return bytes(_cloudpickle().dumps(value))
+
+
+def loads(data: bytes) -> Any:
+    """The inverse of ``dumps``; ordinary unpickling would not find the module that the pickle names."""
+    return _cloudpickle().loads(data)
+
+
+@functools.cache
+def _cloudpickle() -> Any:
+    pyspark = importlib.util.find_spec("pyspark")  # finds it without importing it
+    if pyspark is None or pyspark.origin is None:
+        raise MissingExtraError("pyspark", "pipeline")
+    path = Path(pyspark.origin).parent / "cloudpickle" / "cloudpickle.py"
+    spec = importlib.util.spec_from_file_location(_MODULE, path)
+    if spec is None or spec.loader is None:
+        raise MissingExtraError("pyspark", "pipeline")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[_MODULE] = module
+    spec.loader.exec_module(module)
+    return module

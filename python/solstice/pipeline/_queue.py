@@ -1,0 +1,277 @@
+"""The queue between stages: what it promises, whatever the backend.
+
+A topic holds what one stage produced. A group is one stage that consumes it; each group gets every message. A message
+is *settled* by a group when it was committed or went to the dead letters, and that happens once.
+"""
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from solstice._core.urls import parse_url
+from solstice.errors import ConfigError
+from solstice.pipeline._message import QueueMessage
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """A message in the hands of one worker. ``attempt`` counts deliveries, ``failures`` those that ended badly."""
+
+    topic: str
+    group: str
+    id: int
+    message: QueueMessage
+    attempt: int
+    failures: int
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An output file that is committed but may not have its final name yet."""
+
+    split_id: str
+    temporary: str
+    final: str
+
+
+@dataclass(frozen=True)
+class Settlement:
+    """What a settling transaction gave: the next delivery, and the messages whose payloads nobody needs any more."""
+
+    next: Delivery | None
+    released: list[QueueMessage] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """A split that was given up, with the reason."""
+
+    topic: str
+    group: str
+    id: int
+    message: QueueMessage
+    attempt: int
+    error: str
+    traceback: str
+    at: float
+
+
+@dataclass(frozen=True)
+class BatchRecord:
+    """What a batch write is made of; a resumed one has to match it."""
+
+    fingerprint: str
+    partitions: int
+    target_split_bytes: int
+
+
+@dataclass(frozen=True)
+class TopicProgress:
+    """How much a stage has produced; ``ended`` means that this is all."""
+
+    produced: int = 0
+    produced_bytes: int = 0
+    produced_records: int = 0
+    ended: bool = False
+
+
+@dataclass(frozen=True)
+class GroupProgress:
+    """How far a group is on a topic."""
+
+    taken: int = 0
+    settled: int = 0
+    settled_bytes: int = 0
+    settled_records: int = 0
+    dead: int = 0
+    dead_bytes: int = 0
+
+    @property
+    def in_flight(self) -> int:
+        """Delivered and not settled, waiting for a retry included."""
+        return self.taken - self.settled - self.dead
+
+
+class Consumer(ABC):
+    """One worker's view of a topic. Not for use by several threads, except ``extend`` and ``close``."""
+
+    @abstractmethod
+    def take(self) -> Delivery | None:
+        """The next message, or None when there is none now."""
+
+    @abstractmethod
+    def settle(
+        self,
+        delivery: Delivery,
+        produced: Sequence[QueueMessage] = (),
+        *,
+        to: str = "",
+        prepared: Sequence[Prepared] = (),
+        done: Sequence[str] = (),
+        take: bool = True,
+    ) -> Settlement:
+        """Commit a delivery together with what it ``produced`` (``to`` a topic), and take the next: one transaction.
+
+        ``prepared`` files are recorded and the ``done`` ones (by split) forgotten in it. Raises LeaseLostError, with
+        nothing done, when the delivery was given to another worker.
+        """
+
+    @abstractmethod
+    def fail(
+        self, delivery: Delivery, error: str, traceback: str, *, delay_s: float = 0.0, take: bool = True
+    ) -> Settlement:
+        """Give a delivery back, to come again after ``delay_s``, or bury it when it has been retried often enough."""
+
+    @abstractmethod
+    def extend(self) -> None:
+        """Renew the leases of everything that this worker holds."""
+
+    @abstractmethod
+    def wait(self, timeout_s: float, stop: threading.Event) -> None:
+        """Return when there may be something to take, when ``stop`` is set, or after ``timeout_s``."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give up the connection; what is held stays held until its lease ends."""
+
+
+class Queue(ABC):
+    """The topics of one job. Not for use by several threads."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give up the connection."""
+
+    # --- the job ---------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def remember(self, name: str, value: str) -> str:
+        """Record a fact about the job once; returns the value that was there already, or ``value``."""
+
+    @abstractmethod
+    def subscribe(self, topic: str, group: str) -> None:
+        """Make ``group`` a consumer of ``topic``, from its first message; a known one is left as it is."""
+
+    @abstractmethod
+    def end(self, topic: str) -> None:
+        """Record that a topic has all its messages."""
+
+    # --- writers: who may make something visible -------------------------------------------------------------------
+
+    @abstractmethod
+    def register_writer(self, writer: str, stage: str, lease_s: float) -> None:
+        """Announce a writer before it writes its first payload."""
+
+    @abstractmethod
+    def extend_writer(self, writer: str, lease_s: float) -> None:
+        """Renew a writer's lease; raises LeaseLostError when it was fenced."""
+
+    @abstractmethod
+    def withdraw_writer(self, writer: str, *, at_fault: bool = True) -> None:
+        """Forget a writer that has ended, or whose process is known to be gone.
+
+        What it still holds comes again at once; it counts as failed if the writer was ``at_fault``, not stopped.
+        """
+
+    @abstractmethod
+    def fence(self, stages: Iterable[str]) -> None:
+        """Forget all writers of these stages and those whose lease has ended: none can make anything visible now.
+
+        What they held comes again at once and counts as no failure: the run was stopped, not the split at fault.
+        """
+
+    @abstractmethod
+    def live_writers(self) -> set[str]:
+        """The writers that may still make something visible."""
+
+    @abstractmethod
+    def unreferenced(self, keys: Iterable[str]) -> set[str]:
+        """Those of these payload keys that no message and no dead letter names."""
+
+    # --- sources ---------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def produce(self, topic: str, messages: Sequence[QueueMessage]) -> None:
+        """Append messages, all or none."""
+
+    @abstractmethod
+    def start_batch(self, stage: str, batch_id: str, record: BatchRecord) -> BatchRecord:
+        """Record what a batch is made of. Returns what holds: an older record, once anything of it is visible."""
+
+    @abstractmethod
+    def completed_partitions(self, stage: str, batch_id: str) -> set[int]:
+        """The partitions of a batch that are visible."""
+
+    @abstractmethod
+    def publish_partition(
+        self, stage: str, batch_id: str, partition: int, writer: str, messages: Sequence[QueueMessage]
+    ) -> bool:
+        """Make a partition's splits visible, and end the writer. False if another attempt was first: nothing is done.
+
+        Raises LeaseLostError when the writer was fenced.
+        """
+
+    @abstractmethod
+    def publish_stream_batch(
+        self,
+        stage: str,
+        stream_id: str,
+        query_id: str | None,
+        batch: int,
+        writers: Sequence[str],
+        messages: Sequence[QueueMessage],
+    ) -> bool:
+        """Make a micro-batch visible, and end its writers. False for a batch that is visible already.
+
+        Raises StreamResetError for a gap or a new query under a known stream, LeaseLostError when a writer was fenced.
+        """
+
+    # --- consumers -------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def prepared(self, stage: str, owner: str | None = None) -> list[Prepared]:
+        """The output files of a sink (or of one of its workers) whose rename is not known to be done."""
+
+    @abstractmethod
+    def mark_done(self, stage: str, split_ids: Sequence[str]) -> None:
+        """Record that these files have their final names."""
+
+    # --- looking ---------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def topic_progress(self, topic: str) -> TopicProgress:
+        """Counters of a topic, kept by its transactions."""
+
+    @abstractmethod
+    def group_progress(self, topic: str, group: str) -> GroupProgress:
+        """Counters of a group, kept by its transactions."""
+
+    @abstractmethod
+    def dead_letters(self) -> list[DeadLetter]:
+        """All dead letters, oldest first."""
+
+
+def open_queue(url: str) -> Queue:
+    """Connect to the queue that a URL names; an embedded one is created."""
+    if parse_url(url).scheme == "sqlite":
+        from solstice.pipeline._sqlite_queue import SqliteQueue
+
+        return SqliteQueue(url)
+    raise _unknown(url)
+
+
+def open_consumer(url: str, topic: str, group: str, owner: str, *, retries: int, lease_s: float) -> Consumer:
+    """Connect as the worker ``owner`` (a registered writer) of a group.
+
+    A message that failed more than ``retries`` times goes to the dead letters.
+    """
+    if parse_url(url).scheme == "sqlite":
+        from solstice.pipeline._sqlite_consumer import SqliteConsumer
+
+        return SqliteConsumer(url, topic, group, owner, retries=retries, lease_s=lease_s)
+    raise _unknown(url)
+
+
+def _unknown(url: str) -> ConfigError:
+    return ConfigError(f"no queue is known for {url!r}.", option="queue", value=url, remedy="Use sqlite:///a/file.")

@@ -1,0 +1,92 @@
+"""A connection to the embedded queue's file, and its transactions."""
+
+import fcntl
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from solstice.errors import QueueError
+from solstice.pipeline._paths import fsync_directory, make_directories
+from solstice.pipeline._sqlite_schema import SCHEMA, VERSION
+
+
+class Database:
+    """One connection, for one thread at a time. Read outside of ``transaction`` only by single statements.
+
+    A read transaction that stays open would keep the write-ahead log from ever being folded back into the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        make_directories(path.parent)
+        # A lock in front of SQLite's own: its busy handler polls, and under load one worker of four never gets in.
+        self._lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._mutex = threading.Lock()
+        try:
+            self.connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=60)
+            self._prepare()
+        except sqlite3.Error as error:
+            os.close(self._lock)
+            raise QueueError(
+                f"the queue {path} cannot be opened: {error}.", remedy="Is it a queue, and is the disk writable?"
+            ) from error
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def _prepare(self) -> None:
+        with self._locked():
+            self.connection.execute("PRAGMA journal_mode=WAL")
+            # NORMAL would forget the last commits at a power loss, after payloads were deleted on their account.
+            self.connection.execute("PRAGMA synchronous=FULL")
+            if not self.connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'facts'").fetchone():
+                version = f"INSERT INTO facts VALUES ('schema version', '{VERSION}');"
+                self.connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA} {version} COMMIT;")
+                fsync_directory(self.path.parent)
+        row = self.connection.execute("SELECT value FROM facts WHERE name = 'schema version'").fetchone()
+        if row is None or row[0] != str(VERSION):
+            raise QueueError(
+                f"the queue {self.path} has the format {row and row[0]}, this Solstice writes {VERSION}.",
+                remedy="Finish the job with the Solstice that started it, or give it another state directory.",
+            )
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with self._mutex:
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """A writing transaction: committed and durable when the block ends, gone when it raises."""
+        with self._locked():
+            try:
+                self.connection.execute("BEGIN IMMEDIATE")
+                try:
+                    yield self.connection
+                except BaseException:
+                    self.connection.execute("ROLLBACK")
+                    raise
+                self.connection.execute("COMMIT")
+            except sqlite3.Error as error:
+                if self.connection.in_transaction:
+                    self.connection.execute("ROLLBACK")
+                raise QueueError(f"the queue {self.path} failed: {error}.") from error
+
+    def version(self) -> int:
+        """A number that changes when another connection has committed something."""
+        return int(self.connection.execute("PRAGMA data_version").fetchone()[0])
+
+    def close(self) -> None:
+        """Close the connection; safe to call twice."""
+        with self._mutex:
+            self.connection.close()
+            if self._lock >= 0:
+                os.close(self._lock)
+                self._lock = -1

@@ -1,0 +1,127 @@
+"""The tables of the embedded queue, and why each is as it is."""
+
+VERSION = 1
+
+SCHEMA = """
+-- Facts about the job that are written once: the version of this schema, the plan of stages.
+CREATE TABLE facts (
+    name  TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+) WITHOUT ROWID;
+
+-- What a stage has produced. The counters are kept by the transactions that produce, because counting rows costs
+-- more the longer the queue is, and because the messages are removed once everybody has settled them.
+-- Messages are numbered from 1 without a hole, so `produced` is also the highest id.
+CREATE TABLE topics (
+    topic            TEXT PRIMARY KEY,
+    produced         INTEGER NOT NULL DEFAULT 0,
+    produced_bytes   INTEGER NOT NULL DEFAULT 0,
+    produced_records INTEGER NOT NULL DEFAULT 0,
+    ended            INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+
+-- The log: appended at the end and taken in order, so that a take is one look-up at any length.
+-- `settled_by` counts the groups that are through with a message; when all are, it is removed with its payload.
+CREATE TABLE messages (
+    topic       TEXT NOT NULL,
+    id          INTEGER NOT NULL,
+    payload_key TEXT NOT NULL,
+    bytes       INTEGER NOT NULL,
+    records     INTEGER NOT NULL,
+    settled_by  INTEGER NOT NULL DEFAULT 0,
+    body        TEXT NOT NULL,
+    PRIMARY KEY (topic, id)
+) WITHOUT ROWID;
+
+-- One cursor per group: everything up to it was taken at least once. What was taken and not settled is in `inflight`,
+-- so `cursor - settled - dead` is the number in flight.
+CREATE TABLE groups (
+    topic           TEXT NOT NULL,
+    grp             TEXT NOT NULL,
+    cursor          INTEGER NOT NULL DEFAULT 0,
+    settled         INTEGER NOT NULL DEFAULT 0,
+    settled_bytes   INTEGER NOT NULL DEFAULT 0,
+    settled_records INTEGER NOT NULL DEFAULT 0,
+    dead            INTEGER NOT NULL DEFAULT 0,
+    dead_bytes      INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (topic, grp)
+) WITHOUT ROWID;
+
+-- What workers hold. A row without an owner waits for its retry at `lease_until`; one with an owner may be taken over
+-- after it. `attempt` grows with every delivery and so tells two deliveries to the same worker apart.
+CREATE TABLE inflight (
+    topic       TEXT NOT NULL,
+    grp         TEXT NOT NULL,
+    id          INTEGER NOT NULL,
+    owner       TEXT,
+    attempt     INTEGER NOT NULL,
+    failures    INTEGER NOT NULL,
+    lease_until REAL NOT NULL,
+    PRIMARY KEY (topic, grp, id)
+) WITHOUT ROWID;
+CREATE INDEX inflight_by_lease ON inflight (topic, grp, lease_until);
+CREATE INDEX inflight_by_owner ON inflight (owner);
+
+-- Given up, with the message itself: its row in `messages` may go, its payload stays.
+CREATE TABLE dead_letters (
+    topic       TEXT NOT NULL,
+    grp         TEXT NOT NULL,
+    id          INTEGER NOT NULL,
+    payload_key TEXT NOT NULL,
+    body        TEXT NOT NULL,
+    attempt     INTEGER NOT NULL,
+    error       TEXT NOT NULL,
+    traceback   TEXT NOT NULL,
+    at          REAL NOT NULL,
+    PRIMARY KEY (topic, id, grp)
+) WITHOUT ROWID;
+
+-- Everybody who writes payloads: a Spark task attempt or a worker. To make something visible, the row must be there;
+-- removing it fences the writer, after which its files that no message names can be deleted without a race.
+CREATE TABLE writers (
+    writer      TEXT PRIMARY KEY,
+    stage       TEXT NOT NULL,
+    lease_until REAL NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX writers_by_stage ON writers (stage);
+
+-- What a batch write is made of. A resumed one has to match, or its partitions would be other rows.
+CREATE TABLE batches (
+    stage              TEXT NOT NULL,
+    batch_id           TEXT NOT NULL,
+    fingerprint        TEXT NOT NULL,
+    partitions         INTEGER NOT NULL,
+    target_split_bytes INTEGER NOT NULL,
+    PRIMARY KEY (stage, batch_id)
+) WITHOUT ROWID;
+
+-- The visible partitions of a batch. The key decides between two attempts at a partition: the first one wins.
+CREATE TABLE completions (
+    stage     TEXT NOT NULL,
+    batch_id  TEXT NOT NULL,
+    partition INTEGER NOT NULL,
+    splits    INTEGER NOT NULL,
+    PRIMARY KEY (stage, batch_id, partition)
+) WITHOUT ROWID;
+
+-- The last visible micro-batch of a stream and the query that wrote it: Spark repeats a batch after a crash, and it
+-- must not be taken twice; a query that starts at 0 again under the same name must not be ignored.
+CREATE TABLE streams (
+    stage      TEXT NOT NULL,
+    stream_id  TEXT NOT NULL,
+    query_id   TEXT NOT NULL,
+    last_batch INTEGER NOT NULL,
+    PRIMARY KEY (stage, stream_id)
+) WITHOUT ROWID;
+
+-- Output files that are committed, written in the transaction that settled their input. Until `done`, somebody has to
+-- see to it that they get their final names.
+CREATE TABLE prepared (
+    stage     TEXT NOT NULL,
+    split_id  TEXT NOT NULL,
+    owner     TEXT NOT NULL,
+    temporary TEXT NOT NULL,
+    final     TEXT NOT NULL,
+    PRIMARY KEY (stage, split_id)
+) WITHOUT ROWID;
+"""

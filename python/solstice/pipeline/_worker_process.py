@@ -1,0 +1,92 @@
+"""The process of a local worker, as its parent starts it.
+
+Standard input carries the pickled WorkerSpec, then one byte ``s`` when the worker shall stop; its end means that the
+parent is gone, and then so is the worker. Through a pipe go back one byte ``r`` when the worker has all that it needs,
+and then the error that no other worker would escape either, if there is one.
+"""
+
+import ctypes
+import logging
+import os
+import pickle
+import signal
+import struct
+import sys
+import threading
+import traceback
+from typing import Any
+
+from solstice.errors import LeaseLostError, PipelineError
+
+STOP = b"s"
+READY = b"r"
+LENGTH = struct.Struct(">Q")
+EXIT_FENCED = 3
+EXIT_FAILED = 4
+
+_STDIN = 0
+_PR_SET_PDEATHSIG = 1
+
+
+def main(report_descriptor: int) -> int:
+    """Run the worker that standard input describes; the result is the exit status."""
+    _die_with_parent()
+    # Ctrl-C reaches the whole process group; the parent decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        spec = _read_spec()
+        stop = threading.Event()
+        threading.Thread(target=_watch_parent, args=(stop,), name="parent", daemon=True).start()
+        from solstice.pipeline._worker import StageWorker
+
+        worker = StageWorker(spec, stop)
+        os.write(report_descriptor, READY)
+        worker.run()
+    except LeaseLostError as error:
+        logging.getLogger(__name__).warning("%s", error)
+        return EXIT_FENCED
+    except Exception as error:  # noqa: BLE001 - the border of the process: it goes on in the parent
+        with os.fdopen(report_descriptor, "wb") as report:
+            report.write(_pickled(error))
+        return EXIT_FAILED
+    return 0
+
+
+def _read_spec() -> Any:
+    from solstice.pipeline import _closures
+
+    (length,) = LENGTH.unpack(_read(LENGTH.size))
+    search_path, body = pickle.loads(_read(length))
+    sys.path[:] = search_path  # functions that were pickled by name are found where the parent found them
+    return _closures.loads(body)
+
+
+def _read(size: int) -> bytes:
+    """Read from the pipe itself: a thread that blocks in ``sys.stdin`` crashes the interpreter when it ends."""
+    data = b""
+    while len(data) < size:
+        if not (more := os.read(_STDIN, size - len(data))):
+            os._exit(EXIT_FENCED)
+        data += more
+    return data
+
+
+def _watch_parent(stop: threading.Event) -> None:
+    while _read(1) == STOP:
+        stop.set()
+
+
+def _die_with_parent() -> None:
+    """Also when user code holds the interpreter's lock and the watching thread cannot run."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _pickled(error: Exception) -> bytes:
+    try:
+        data = pickle.dumps(error)
+        pickle.loads(data)
+    except Exception:  # noqa: BLE001 - an error of foreign code may raise anything when pickled
+        text = "".join(traceback.format_exception(error))
+        return pickle.dumps(PipelineError(f"a worker failed: {text}"))
+    return data

@@ -1,0 +1,95 @@
+"""A source without Spark, and what the tests of jobs share."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from solstice._core.retry import RetryPolicy
+from solstice.pipeline import Job, ParquetSink, SourceMaster
+from solstice.pipeline._queue import open_queue
+from solstice.pipeline._source_master import SourceConfig, SourceContext
+from solstice.pipeline._split_writer import SplitWriter
+from solstice.pipeline._store import open_store
+
+DEADLINE_S = 30.0
+
+
+@dataclass
+class TableSource(SourceConfig):
+    """``splits`` splits of ``rows`` rows each, numbered through; an endless one goes on until it is stopped."""
+
+    splits: int = 6
+    rows: int = 10
+    endless: bool = False
+    error: Exception | None = field(default=None)
+
+    def master(self, context: SourceContext) -> "TableSourceMaster":
+        return TableSourceMaster(context, self)
+
+
+class TableSourceMaster(SourceMaster):
+    def __init__(self, context: SourceContext, config: TableSource) -> None:
+        super().__init__(context)
+        self.config = config
+
+    def read(self) -> None:
+        queue, store, config = open_queue(self.context.queue), open_store(self.context.payloads), self.config
+        done = queue.completed_partitions(self.context.stage, "0")
+        partition = 0
+        while config.endless or partition < config.splits:
+            if self._stop.is_set():
+                break
+            if partition not in done:
+                table = pa.table({"id": range(partition * config.rows, (partition + 1) * config.rows)})
+                with SplitWriter(
+                    queue,
+                    store,
+                    stage=self.context.stage,
+                    batch_id="0",
+                    partition=partition,
+                    attempt=1,
+                    target_split_bytes=1 << 20,
+                ) as writer:
+                    writer.write(table.to_batches())
+                    writer.publish()
+            partition += 1
+        else:
+            if config.error is not None:
+                raise config.error
+            queue.end(self.context.stage)
+        queue.close()
+
+
+def make_job(root: Path, source: SourceConfig | None = None, **options) -> Job:
+    """A job in ``root`` whose splits come again quickly."""
+    options = {"backoff": RetryPolicy(initial_s=0.01, max_s=0.05), "lease_s": 10.0} | options
+    job = Job("numbers", state=root / "state", **options)
+    job.source(source or TableSource())
+    return job
+
+
+def output_ids(root: Path) -> list[int]:
+    """Every id in the output, sorted; read file by file, so that nothing is hidden."""
+    ids = []
+    for path in (root / "out").glob("*.parquet"):
+        ids += pq.read_table(path)["id"].to_pylist()
+    return sorted(ids)
+
+
+def temporary_files(root: Path) -> list[Path]:
+    return list((root / "out" / "_tmp").glob("*"))
+
+
+def sink(root: Path) -> ParquetSink:
+    return ParquetSink(root / "out")
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {DEADLINE_S} s: {what}"
+        time.sleep(0.02)

@@ -1,0 +1,107 @@
+import pytest
+
+import solstice.pipeline
+from solstice.errors import ConfigError
+from solstice.pipeline import Job, ParquetSink, SparkSourceV2Config
+from solstice.pipeline._stage import Stage
+
+PUBLIC = [
+    "DeadLetter",
+    "ExternalSource",
+    "Job",
+    "JobResult",
+    "Operator",
+    "OperatorConfig",
+    "ParquetSink",
+    "PayloadRef",
+    "QueueMessage",
+    "SourceMaster",
+    "SparkSourceV2Config",
+    "Split",
+    "SplitPayload",
+    "SplitPayloadStore",
+    "Stage",
+    "StageMaster",
+    "StageProgress",
+    "StageWorker",
+]
+
+
+def test_the_public_names_are_these():
+    assert solstice.pipeline.__all__ == PUBLIC
+    assert all(getattr(solstice.pipeline, name).__name__ == name for name in PUBLIC)
+    with pytest.raises(AttributeError):
+        _ = solstice.pipeline.Unknown
+
+
+def source(tmp_path) -> Stage:
+    job = Job("job", state=tmp_path / "a dir")
+    return job.source(SparkSourceV2Config(dataframe_fn=print))
+
+
+def test_queue_and_payloads_lie_in_the_state_directory_by_default(tmp_path):
+    job = source(tmp_path).job
+    assert job.queue == f"sqlite://{tmp_path}/a%20dir/queue.db"
+    assert job.payloads == f"file://{tmp_path}/a%20dir/payloads"
+
+
+def test_relative_urls_become_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    job = Job("job", queue="sqlite://q/queue.db", payloads="file://p")
+    assert job.queue == f"sqlite://{tmp_path}/q/queue.db"
+    assert job.payloads == f"file://{tmp_path}/p"
+    assert job.state == tmp_path / ".solstice" / "job"
+
+
+def test_stages_get_free_names(tmp_path):
+    stage = source(tmp_path)
+
+    def score(table):
+        return table
+
+    names = [stage.map(score).name, stage.map(score).name, stage.map(lambda table: table).name]
+    assert names == ["score", "score-2", "map"]
+
+
+def test_nothing_follows_a_sink(tmp_path):
+    sink = source(tmp_path).sink(ParquetSink("out"))
+    with pytest.raises(ConfigError, match="nothing can follow the sink"):
+        sink.map(len)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda stage: stage.map(len, workers=0), "workers is 0"),
+        (lambda stage: stage.map(len, workers=(3, 2)), r"workers is \(3, 2\)"),
+        (lambda stage: stage.map(len, retries=-1), "retries is -1"),
+        (lambda stage: stage.map(len, name="a/b"), "stage 'a/b' is not a name"),
+        (lambda stage: stage.job.source("text"), "not a source"),
+        (lambda stage: Job("a b"), "job 'a b' is not a name"),
+        (lambda stage: Job("a", on_error="stop"), "on_error is 'stop'"),
+        (lambda stage: Job("a", queue="no url"), "URL"),
+        (lambda stage: stage.job.run(), "does nothing"),
+    ],
+)
+def test_a_wrong_description_is_refused_with_the_fix(tmp_path, make, message):
+    with pytest.raises(ConfigError, match=message):
+        make(source(tmp_path))
+
+
+def test_a_queue_of_an_unknown_kind_is_refused(tmp_path):
+    job = Job("a", state=tmp_path, queue="amqp://host/x")
+    job.source(SparkSourceV2Config(dataframe_fn=print)).map(len)
+    with pytest.raises(ConfigError, match="sqlite:///"):
+        job.run()
+
+
+def test_the_fields_of_the_source_become_spark_settings():
+    config = SparkSourceV2Config(
+        num_executors=2, executor_cores=3, executor_memory="5g", spark_configs={"spark.executor.cores": "4"}
+    )
+    assert config.settings() == {
+        "spark.master": "local[6]",
+        "spark.executor.instances": "2",
+        "spark.executor.cores": "4",
+        "spark.executor.memory": "5g",
+    }

@@ -1,0 +1,106 @@
+import pyarrow as pa
+import pytest
+
+from solstice.pipeline._queue import open_queue
+from solstice.pipeline._split_writer import SplitWriter
+from solstice.pipeline._store import open_store
+from solstice.pipeline._sweep import sweep
+
+TABLE = pa.table({"id": range(10)})
+
+
+@pytest.fixture
+def queue(tmp_path):
+    queue = open_queue(f"sqlite://{tmp_path}/queue.db")
+    yield queue
+    queue.close()
+
+
+@pytest.fixture
+def store(tmp_path):
+    return open_store(f"file://{tmp_path}/payloads")
+
+
+def writer(queue, store, partition: int = 0, target_split_bytes: int = 1 << 20) -> SplitWriter:
+    return SplitWriter(
+        queue,
+        store,
+        stage="source",
+        batch_id="0",
+        partition=partition,
+        attempt=1,
+        target_split_bytes=target_split_bytes,
+    )
+
+
+def test_rows_are_cut_into_splits_of_the_target_size(queue, store):
+    with writer(queue, store, partition=4, target_split_bytes=TABLE.nbytes * 2) as attempt:
+        attempt.write([TABLE.to_batches()[0]] * 5)
+        assert attempt.publish()
+    assert [message.num_records for message in attempt.messages] == [20, 20, 10]
+    assert [message.split_id for message in attempt.messages] == [f"source-b0-p4-s{n}" for n in range(3)]
+    assert [store.get(message.ref).num_records for message in attempt.messages] == [20, 20, 10]
+    assert queue.topic_progress("source").produced_records == 50
+
+
+def test_a_batch_that_is_larger_than_a_split_is_cut(queue, store):
+    with writer(queue, store, target_split_bytes=TABLE.nbytes // 2) as attempt:
+        attempt.write(TABLE.to_batches())
+        attempt.publish()
+    assert [message.num_records for message in attempt.messages] == [5, 5]
+
+
+def test_an_attempt_that_raises_leaves_nothing(queue, store):
+    def rows():
+        yield TABLE.to_batches()[0]
+        raise ValueError("in the middle")
+
+    with pytest.raises(ValueError, match="in the middle"), writer(queue, store, target_split_bytes=1) as attempt:
+        attempt.write(rows())
+    assert list(store.keys()) == []
+    assert queue.live_writers() == set()
+    assert queue.topic_progress("source").produced == 0
+
+
+def test_the_second_attempt_at_a_partition_deletes_its_own_files(queue, store):
+    with writer(queue, store) as first:
+        first.write(TABLE.to_batches())
+        assert first.publish()
+    with writer(queue, store) as second:
+        second.write(TABLE.to_batches())
+        assert not second.publish()
+    assert set(store.keys()) == {message.payload_key for message in first.messages}
+
+
+def test_a_sweep_deletes_orphans_and_nothing_else(queue, store, tmp_path):
+    with writer(queue, store, 0) as published:
+        published.write(TABLE.to_batches())
+        published.publish()
+    waiting = writer(queue, store, 1)
+    with waiting:
+        waiting.write(TABLE.to_batches())
+        waiting.hand_over()
+    dead = writer(queue, store, 2)
+    queue.register_writer(dead.writer, "source", 0.0)
+    dead.write(TABLE.to_batches())
+    half = tmp_path / "payloads" / "source" / "unknown" / "x.arrow.tmp"
+    half.parent.mkdir()
+    half.write_text("half")
+    assert sweep(queue, store) == 1
+    kept = {message.payload_key for message in published.messages + waiting.messages}
+    assert set(store.keys()) == kept
+    assert not half.exists()
+    assert queue.live_writers() == {waiting.writer}
+
+
+def test_a_file_and_its_directory_are_synced_before_the_message_exists(store, monkeypatch):
+    import os
+
+    synced = []
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(os.readlink(f"/proc/self/fd/{fd}")), fsync(fd)))
+    store.store("source/w/s0", TABLE)
+    directory = str(store._root / "source" / "w")
+    assert f"{directory}/s0.arrow.tmp" in synced
+    assert synced[-1] == directory
+    assert str(store._root / "source") in synced
