@@ -1,0 +1,125 @@
+"""The whole path, emulator to parquet, with its processes killed: every event arrives."""
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pyarrow.dataset as ds
+import pytest
+
+from processes import descendants
+from solstice.cli._demo_job import events
+from solstice.pubsub import publish
+from solstice.testing import PubSubEmulator
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+
+TOPIC = "projects/test/topics/clicks"
+SUBSCRIPTION = "projects/test/subscriptions/clicks"
+SCRIPT = Path(__file__).with_name("crash_job.py")
+
+
+class Publisher:
+    """Publishes event after event until told to stop, so that every kill comes in the middle of something."""
+
+    def __init__(self, address: str) -> None:
+        self.published = 0
+        self._address = address
+        self._table = next(events(5_000))
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        for start in itertools.cycle(range(0, 5_000, 50)):
+            if self._stop.wait(0.1):
+                return
+            self.published += publish(TOPIC, self._table.slice(start, 50), emulatorHost=self._address)
+
+    def __enter__(self) -> "Publisher":
+        self._thread.start()
+        return self
+
+    def stop(self) -> int:
+        """How many events were published in all."""
+        self._stop.set()
+        self._thread.join()
+        return self.published
+
+    def __exit__(self, *ignored: object) -> None:
+        self.stop()
+
+
+@contextmanager
+def running(address: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with (folder / "log").open("ab") as log:
+        driver = subprocess.Popen([sys.executable, str(SCRIPT), address, SUBSCRIPTION, str(folder)], stderr=log)
+    try:
+        yield driver
+    finally:
+        if driver.poll() is None:
+            driver.kill()
+        driver.wait()
+
+
+def wait_until(condition: Callable[[], bool], what: str, folder: Path, seconds: float = 120.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not in time\n{(folder / 'log').read_text()[-5_000:]}"
+        time.sleep(0.2)
+
+
+def stored(folder: Path) -> Counter[str]:
+    files = sorted((folder / "out").glob("*.parquet"))
+    if not files:
+        return Counter()
+    table = ds.dataset([str(file) for file in files]).to_table(columns=["message_id"])
+    return Counter(table["message_id"].to_pylist())
+
+
+def victim(name: str, driver: subprocess.Popen[bytes]) -> psutil.Process:
+    if name == "driver":
+        return psutil.Process(driver.pid)
+    argument = {"agent": "solstice.pubsub._agent", "planner": "python_streaming_source_runner"}[name]
+    [process] = descendants(argument, of=driver.pid)
+    return process
+
+
+def test_every_event_arrives_though_agent_planner_and_driver_are_killed(tmp_path: Path) -> None:
+    with PubSubEmulator() as emulator:
+        emulator.create_topic(TOPIC)
+        emulator.create_subscription(SUBSCRIPTION, TOPIC)
+        with Publisher(emulator.address) as publisher:
+            for name in ("agent", "planner", "driver"):
+                before = stored(tmp_path).total()
+                with running(emulator.address, tmp_path) as driver:
+                    wait_until(
+                        lambda before=before: stored(tmp_path).total() > before, f"rows before killing {name}", tmp_path
+                    )
+                    family = psutil.Process(driver.pid).children(recursive=True)
+                    os.kill(victim(name, driver).pid, signal.SIGKILL)
+                    wait_until(lambda driver=driver: driver.poll() is not None, f"the end after {name}", tmp_path)
+                    assert driver.returncode != 0
+                _, alive = psutil.wait_procs(family, timeout=20)
+                assert not alive, f"left behind after {name}: {alive}"
+            published = publisher.stop()
+            with running(emulator.address, tmp_path) as driver:
+                wait_until(lambda: len(stored(tmp_path)) == published, "all events in parquet", tmp_path)
+                wait_until(lambda: emulator.counters(SUBSCRIPTION)["acked"] == published, "all acked", tmp_path)
+                driver.send_signal(signal.SIGINT)
+                wait_until(lambda: driver.poll() is not None, "a clean end", tmp_path)
+                assert driver.returncode == 0
+    log = (tmp_path / "log").read_text()
+    assert "the Pub/Sub agent of this query is gone" in log
+    ids = stored(tmp_path)
+    assert len(ids) == published
+    # What was not acknowledged when something died may come twice, and no more than that.
+    assert ids.total() - published < published
