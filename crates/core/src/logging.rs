@@ -128,6 +128,8 @@ pub fn install(level: LevelFilter) {
     INSTALLED.call_once(|| {
         // Fails only when another logger is installed, and nothing but this crate could have done that.
         let _ = log::set_logger(&Facade);
+        // A panic is caught where Python called, or ends one task; where it came from stands in the log.
+        std::panic::set_hook(Box::new(|panic| log::error!("{panic}")));
     });
     log::set_max_level(level);
 }

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use arrow_array::RecordBatchReader;
-use arrow_array::ffi_stream::{ArrowArrayStreamReader, FFI_ArrowArrayStream};
+use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
@@ -40,7 +40,7 @@ impl ArrowStream {
 
 /// A reader over any Python object with `__arrow_c_stream__`.
 #[allow(unsafe_code)]
-pub fn import_stream(object: &Bound<'_, PyAny>) -> PyResult<ArrowArrayStreamReader> {
+pub fn import_stream(object: &Bound<'_, PyAny>) -> PyResult<RecordBatchStreamReader> {
     if !object.hasattr("__arrow_c_stream__")? {
         let found = object.get_type().name()?.to_string();
         return Err(PyTypeError::new_err(format!(
@@ -51,5 +51,5 @@ pub fn import_stream(object: &Bound<'_, PyAny>) -> PyResult<ArrowArrayStreamRead
     let pointer = capsule.pointer_checked(Some(STREAM))?.cast::<FFI_ArrowArrayStream>();
     // SAFETY: the name says that the capsule holds an ArrowArrayStream; from_raw moves it out and leaves an empty one
     // behind, as the protocol asks for.
-    unsafe { ArrowArrayStreamReader::from_raw(pointer.as_ptr()) }.map_err(|e| PyValueError::new_err(e.to_string()))
+    unsafe { RecordBatchStreamReader::from_raw(pointer.as_ptr()) }.map_err(|e| PyValueError::new_err(e.to_string()))
 }

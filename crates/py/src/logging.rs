@@ -14,9 +14,12 @@ pub fn set_log_level(level: u8) {
     logging::install(rust_level(level).to_level_filter());
 }
 
+/// Records as (level, target, message), and how many were dropped.
+type Drained = (Vec<(u8, String, String)>, u64);
+
 /// The waiting records as (level, target, message), after `wait_s` at the latest, and how many were dropped.
 #[pyfunction]
-pub fn drain_logs(py: Python<'_>, wait_s: f64) -> PyResult<(Vec<(u8, String, String)>, u64)> {
+pub fn drain_logs(py: Python<'_>, wait_s: f64) -> PyResult<Drained> {
     let (records, dropped) = call(py, move || Ok(logging::drain(Duration::from_secs_f64(wait_s.clamp(0.0, 60.0)))))?;
     let records = records.into_iter().map(|r| (python_level(r.level), r.target, r.message)).collect();
     Ok((records, dropped))

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::unix::net::UnixStream as BlockingUnixStream;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -58,6 +59,14 @@ async fn live(mut control: UnixStream) {
 
 async fn answer(control: &mut (impl AsyncWriteExt + Unpin), reply: &Reply) -> io::Result<()> {
     control.write_all(&frame::encode(reply)?).await
+}
+
+/// Remove the socket and the folder that was made for it. The planner does the same when it ends in good order.
+fn remove(socket: &Path) {
+    let _ = std::fs::remove_file(socket);
+    if let Some(folder) = socket.parent() {
+        let _ = std::fs::remove_dir(folder);
+    }
 }
 
 /// Rows that are still being collected into a chunk.
@@ -159,7 +168,7 @@ impl Agent {
         if tokio::time::timeout(FAREWELL, give_back).await.is_err() {
             log::warn!("{count} messages could not be given back in time; they come again when their leases end");
         }
-        let _ = std::fs::remove_file(&self.shared.config.socket);
+        remove(&self.shared.config.socket);
         log::info!("agent {} gave back {count} messages and ends with its planner", self.shared.config.epoch);
     }
 }
