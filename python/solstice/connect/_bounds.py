@@ -1,0 +1,30 @@
+"""Guards against results that are larger than the caller has in mind."""
+
+from solstice.connect._execution import Batch
+from solstice.errors import ResultTooLargeError
+
+
+class Bounds:
+    """Counts what arrives for ``method`` and stops at a bound; None is no bound."""
+
+    def __init__(self, method: str, max_rows: int | None, max_bytes: int | None) -> None:
+        self._method = method
+        self._max_rows = max_rows
+        self._max_bytes = max_bytes
+        self._rows = 0
+        self._bytes = 0
+
+    def add(self, batch: Batch) -> None:
+        """Count a batch, or raise ResultTooLargeError."""
+        self._rows += batch.row_count
+        self._bytes += len(batch.data)
+        if self._max_rows is not None and self._rows > self._max_rows:
+            raise self._error(f"{self._max_rows:,} rows", "max_rows")
+        if self._max_bytes is not None and self._bytes > self._max_bytes:
+            raise self._error(f"{self._max_bytes:,} bytes", "max_bytes")
+
+    def _error(self, bound: str, option: str) -> ResultTooLargeError:
+        return ResultTooLargeError(
+            f"the result has more than {bound}, the bound of this {self._method}().",
+            remedy=f"Pass {option}=None to lift it, take less with limit(n), or read with iter_batches().",
+        )

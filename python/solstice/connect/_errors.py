@@ -1,0 +1,86 @@
+"""From a failed call to the error that a user sees: short, with Spark's own class, and what to do about it."""
+
+import dataclasses
+import re
+from typing import Any
+
+from solstice.connect._status import Failure
+from solstice.errors import (
+    AuthenticationError,
+    ConnectError,
+    OperationInterruptedError,
+    RemoteError,
+    SessionLostError,
+    TransportError,
+    UnsupportedError,
+)
+
+_LOST_SESSION = ("INVALID_HANDLE.SESSION_NOT_FOUND", "INVALID_HANDLE.SESSION_CHANGED", "INVALID_HANDLE.SESSION_CLOSED")
+_INTERRUPTED = "OPERATION_CANCELED"
+_NO_ANSWER = ("UNAVAILABLE", "DEADLINE_EXCEEDED")
+_REFUSED_CREDENTIALS = ("UNAUTHENTICATED", "PERMISSION_DENIED")
+# After the sentence Spark prints the plan, or the Java frames; both are of no use to the caller.
+_PLAN_OR_STACK = re.compile(r";?\n(?=['+:!*(]|[A-Z][A-Za-z]+ ?[\[(]|\s*at |\tat |\nJVM stacktrace)")
+
+
+def error_of(failure: Failure, *, address: str, details: Any = None) -> ConnectError:
+    """The error to raise. ``details`` is a FetchErrorDetailsResponse, where the server gave one."""
+    fragment = None
+    if details is not None:
+        failure, fragment = _enriched(failure, details)
+    message = _short(failure.message)
+    if failure.error_class in _LOST_SESSION:
+        return SessionLostError(
+            f"the server at {address} no longer knows this session: {message}", remedy="Connect again."
+        )
+    if failure.error_class == _INTERRUPTED:
+        return OperationInterruptedError(message)
+    if failure.from_spark:
+        return RemoteError(
+            message,
+            error_class=failure.error_class,
+            sql_state=failure.sql_state,
+            parameters=failure.parameters,
+            fragment=fragment,
+        )
+    if failure.code in _REFUSED_CREDENTIALS:
+        return AuthenticationError(
+            f"the server at {address} refused the credentials: {message}",
+            remedy="Check the token in the URL (;token=...) or in SPARK_CONNECT_AUTHENTICATE_TOKEN.",
+        )
+    if failure.code == "UNIMPLEMENTED":
+        return UnsupportedError(f"the server at {address} does not know this operation: {message}")
+    if failure.code in _NO_ANSWER:
+        return TransportError(
+            f"no Spark Connect server answers at {address} ({message}).",
+            code=failure.code,
+            remedy="Check that it runs, the host and port of the URL, and use_ssl; local() starts one here.",
+        )
+    if failure.code == "UNKNOWN":
+        return TransportError(
+            f"the server at {address} failed without a reason ({message or 'no message'}).",
+            code=failure.code,
+            remedy="A plan of hundreds of nested operations does this: save an intermediate result and go on from it.",
+        )
+    return TransportError(f"the call to {address} failed with {failure.code}: {message}", code=failure.code)
+
+
+def _enriched(failure: Failure, details: Any) -> tuple[Failure, str | None]:
+    """Complete a failure by what the server remembers of it: the status itself is cut at 2 KB."""
+    if not details.HasField("root_error_idx") or not details.errors:
+        return failure, None
+    root = details.errors[details.root_error_idx]
+    throwable = root.spark_throwable
+    changes: dict[str, Any] = {"message": root.message or failure.message}
+    if throwable.HasField("error_class"):
+        changes["error_class"] = throwable.error_class
+    if throwable.HasField("sql_state"):
+        changes["sql_state"] = throwable.sql_state
+    if throwable.message_parameters:
+        changes["parameters"] = dict(throwable.message_parameters)
+    fragment = next((context.fragment for context in throwable.query_contexts if context.fragment), None)
+    return dataclasses.replace(failure, **changes), fragment
+
+
+def _short(message: str) -> str:
+    return _PLAN_OR_STACK.split(message, maxsplit=1)[0].strip()

@@ -1,0 +1,205 @@
+"""One execution of a plan as a state machine without I/O: events go in, actions come out, a driver does the rest.
+
+    start ─► Send(execute) ─► response* ─► ... result_complete ─► Release(all), Done
+                 │  failed, ended before the result was complete
+                 └─► Sleep, Send(reattach, last_response_id) ─► response* ...
+
+Every execution is reattachable and has an operation id from the start, so that a cut connection costs nothing: the
+server keeps what was not released and goes on after ``last_response_id``. What arrived is released every ten batches.
+A server that does not know the operation, before anything arrived, never got the request: it is sent again, under the
+same id, so that the server can refuse a second run.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from solstice._core.retry import RetryPolicy
+from solstice.connect._status import Failure
+
+# 15 tries over two minutes; the counter starts anew with every response.
+RETRY_POLICY = RetryPolicy(initial_s=0.05, max_s=10.0, multiplier=4.0, jitter=0.3, max_attempts=15)
+MAX_SERVER_DELAY_S = 600.0
+BATCHES_PER_RELEASE = 10
+
+_UNKNOWN_OPERATION = ("INVALID_HANDLE.OPERATION_NOT_FOUND", "INVALID_HANDLE.SESSION_NOT_FOUND")
+_KNOWN_OPERATION = "INVALID_HANDLE.OPERATION_ALREADY_EXISTS"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """An Arrow IPC stream as the server sent it, its chunks joined."""
+
+    data: bytes
+    row_count: int
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The result's schema, a DataType message."""
+
+    message: Any
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """What a command answered; ``kind`` is the name of the response's field."""
+
+    kind: str
+    message: Any
+
+
+Item = Batch | Schema | CommandResult
+
+
+@dataclass(frozen=True)
+class Send:
+    """Open a stream of responses; one that is open already is over."""
+
+    kind: Literal["execute", "reattach"]
+    last_response_id: str | None = None
+
+
+@dataclass(frozen=True)
+class Release:
+    """Let the server forget responses up to ``until``, or with None all of the operation, which ends it if it runs."""
+
+    until: str | None
+
+
+@dataclass(frozen=True)
+class Sleep:
+    """Wait before the next action."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Emit:
+    """Hand an item to the caller."""
+
+    item: Item
+
+
+@dataclass(frozen=True)
+class Done:
+    """The result is complete."""
+
+
+@dataclass(frozen=True)
+class Fail:
+    """The execution failed for good."""
+
+    failure: Failure
+
+
+Action = Send | Release | Sleep | Emit | Done | Fail
+
+
+class Execution:
+    """The state of one execution. Each event returns what the driver has to do, in order."""
+
+    def __init__(
+        self,
+        *,
+        policy: RetryPolicy = RETRY_POLICY,
+        random: Callable[[], float] = random.random,
+    ) -> None:
+        self._policy = policy
+        self._random = random
+        self._sending: Literal["execute", "reattach"] = "execute"
+        self._last_response_id: str | None = None
+        self._failed_attempts = 0
+        self._fruitless_streams = 0
+        self._stream_gave_something = False
+        self._unreleased_batches = 0
+        self._row_count = 0
+        self._chunks: list[bytes] = []
+        self._over = False
+
+    def start(self) -> list[Action]:
+        """Begin."""
+        return [self._send("execute")]
+
+    def response(self, response: Any) -> list[Action]:
+        """An ExecutePlanResponse arrived."""
+        self._failed_attempts = self._fruitless_streams = 0
+        self._stream_gave_something = True
+        self._last_response_id = response.response_id
+        actions: list[Action] = []
+        if response.HasField("schema"):
+            actions.append(Emit(Schema(response.schema)))
+        kind = response.WhichOneof("response_type")
+        if kind == "arrow_batch":
+            actions += self._arrow_batch(response.arrow_batch)
+        elif kind == "result_complete":
+            self._over = True
+            actions += [Release(None), Done()]
+        elif kind is not None and kind != "execution_progress":
+            actions.append(Emit(CommandResult(kind, getattr(response, kind))))
+        return actions
+
+    def ended(self) -> list[Action]:
+        """The stream ended. The server ends streams on purpose every few minutes; the result goes on in the next."""
+        if self._stream_gave_something:
+            return [self._send("reattach")]
+        # Without a single response it may be a server in trouble: go on, but not in a busy loop.
+        self._fruitless_streams += 1
+        return [Sleep(self._policy.delay_s(self._fruitless_streams, self._random)), self._send("reattach")]
+
+    def failed(self, failure: Failure) -> list[Action]:
+        """The stream failed, or could not be opened."""
+        next_kind: Literal["execute", "reattach"] = "reattach"
+        if failure.error_class in _UNKNOWN_OPERATION and self._sending == "reattach" and not self._last_response_id:
+            next_kind = "execute"
+        elif failure.error_class == _KNOWN_OPERATION and self._sending == "execute" and self._failed_attempts:
+            pass  # an earlier request did arrive, only later than the question whether it had
+        elif not failure.is_transient:
+            return self._fail(failure)
+        self._failed_attempts += 1
+        if self._failed_attempts >= self._policy.max_attempts:
+            return self._fail(failure)
+        delay_s = self._policy.delay_s(self._failed_attempts, self._random)
+        if failure.retry_delay_s is not None:
+            delay_s = max(delay_s, min(failure.retry_delay_s, MAX_SERVER_DELAY_S))
+        return [Sleep(delay_s), self._send(next_kind)]
+
+    def cancel(self) -> list[Action]:
+        """The caller wants no more. Nothing is left to do when the execution is over already."""
+        if self._over:
+            return []
+        self._over = True
+        # A release alone ends a running query. After an interrupt it must not follow at once: seen on Spark 4.3, the
+        # operation is then forgotten as running, and its query runs on.
+        return [Release(None)]
+
+    def _send(self, kind: Literal["execute", "reattach"]) -> Send:
+        self._sending = kind
+        self._stream_gave_something = False
+        return Send(kind, self._last_response_id if kind == "reattach" else None)
+
+    def _fail(self, failure: Failure) -> list[Action]:
+        self._over = True
+        return [Release(None), Fail(failure)]
+
+    def _arrow_batch(self, batch: Any) -> list[Action]:
+        if batch.chunk_index != len(self._chunks):
+            return self._protocol_broken(f"chunk {batch.chunk_index} arrived where {len(self._chunks)} was expected")
+        if not self._chunks and batch.HasField("start_offset") and batch.start_offset != self._row_count:
+            return self._protocol_broken(f"row {batch.start_offset} arrived where {self._row_count} was expected")
+        self._chunks.append(batch.data)
+        if len(self._chunks) < batch.num_chunks_in_batch:
+            return []
+        data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+        self._chunks = []
+        self._row_count += batch.row_count
+        actions: list[Action] = [Emit(Batch(data, batch.row_count))]
+        self._unreleased_batches += 1
+        if self._unreleased_batches >= BATCHES_PER_RELEASE:
+            self._unreleased_batches = 0
+            actions.append(Release(self._last_response_id))
+        return actions
+
+    def _protocol_broken(self, what: str) -> list[Action]:
+        return self._fail(Failure("DATA_LOSS", f"the result is not whole: {what}"))

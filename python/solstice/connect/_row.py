@@ -1,0 +1,87 @@
+"""Rows: tuples that know the names of their columns.
+
+The rows of one result share a class that has the names, so that a row costs no more than its tuple.
+"""
+
+import functools
+from typing import Any
+
+
+class _RowMeta(type):
+    """Makes ``Row(a=1, b=2)`` work without a ``__new__`` on Row, which would slow down every row of every result."""
+
+    def __call__(cls, *values: Any, **named: Any) -> Any:
+        if values and named:
+            raise TypeError("a Row takes values or named values, not both")
+        return row_class(tuple(named))(named.values()) if named else row_class(())(values)
+
+
+class _ResultRowMeta(_RowMeta):
+    """The classes of results take an iterable, as tuple does, and at tuple's speed."""
+
+    __call__ = type.__call__
+
+
+class Row(tuple[Any, ...], metaclass=_RowMeta):
+    """A row: a tuple whose values are also found by name, ``row.city`` or ``row["city"]``.
+
+    A name that is a method of tuples (``count``, ``index``) is only found as ``row["count"]``. Of two columns with the
+    same name, the name finds the first.
+    """
+
+    __slots__ = ()
+    __fields__: tuple[str, ...] = ()
+    _positions: dict[str, int] = {}  # noqa: RUF012  (replaced, never changed, by row_class)
+
+    def as_dict(self, recursive: bool = False) -> dict[str, Any]:
+        """Names and values; rows inside become dicts too when ``recursive``."""
+        if not self.__fields__:
+            raise TypeError("a Row without names cannot become a dict")
+        return {name: _plain(value) if recursive else value for name, value in zip(self.__fields__, self, strict=True)}
+
+    def __getattr__(self, name: str) -> Any:
+        position = self._positions.get(name)
+        if position is None:
+            raise AttributeError(f"the row has no column {name!r}; it has: {', '.join(self.__fields__)}")
+        return tuple.__getitem__(self, position)
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, str):
+            try:
+                return tuple.__getitem__(self, self._positions[key])
+            except KeyError:
+                raise KeyError(f"the row has no column {key!r}; it has: {', '.join(self.__fields__)}") from None
+        return tuple.__getitem__(self, key)
+
+    def __contains__(self, item: object) -> bool:
+        return item in self.__fields__ if self.__fields__ else tuple.__contains__(self, item)
+
+    def __repr__(self) -> str:
+        if not self.__fields__:
+            return f"Row({', '.join(map(repr, self))})"
+        return f"Row({', '.join(f'{name}={value!r}' for name, value in zip(self.__fields__, self, strict=True))})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (self.__fields__, tuple(self)))
+
+
+@functools.lru_cache(maxsize=1024)
+def row_class(names: tuple[str, ...]) -> Any:
+    """The class of rows with these column names; it takes one iterable, like tuple."""
+    positions = {name: index for index, name in reversed(list(enumerate(names)))}
+    return _ResultRowMeta("Row", (Row,), {"__slots__": (), "__fields__": names, "_positions": positions})
+
+
+def _rebuild(names: tuple[str, ...], values: tuple[Any, ...]) -> Row:
+    row: Row = row_class(names)(values)
+    return row
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Row):
+        return value.as_dict(recursive=True)
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return value

@@ -1,0 +1,139 @@
+"""Where a server is and how to speak to it: ``sc://host:port/;key=value;...``, as Spark documents it."""
+
+import getpass
+import ipaddress
+import os
+import platform
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from solstice._core.options import Option, OptionTable, boolean, text
+from solstice._core.urls import parse_url
+from solstice.errors import ConfigError
+
+DEFAULT_PORT = 15002
+URL_VARIABLE = "SPARK_REMOTE"
+
+_MAX_USER_AGENT_CHARS = 2048  # the server refuses longer ones
+_HEADER_PREFIX = "x-"
+
+OPTIONS = OptionTable(
+    "connect",
+    [
+        Option(
+            "token",
+            text(),
+            "bearer token; turns TLS on unless the host is local",
+            env=("SPARK_CONNECT_AUTHENTICATE_TOKEN",),
+            secret=True,
+        ),
+        Option("use_ssl", boolean(), "whether to use TLS", default=False),
+        Option("user_id", text(), "the user on the server", env=("SPARK_USER", "USER")),
+        Option("session_id", text(), "the session to join, a UUID; a new one by default"),
+        Option("user_agent", text(), "what the server's logs call this client", env=("SPARK_CONNECT_USER_AGENT",)),
+    ],
+)
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A server and the identity to show it. Neither the token nor the headers are in the repr."""
+
+    host: str
+    port: int
+    use_tls: bool
+    user_id: str
+    session_id: str
+    user_agent: str
+    token: str | None = field(default=None, repr=False)
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    @property
+    def address(self) -> str:
+        """``host:port``, an IPv6 address in brackets."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the bytes never leave this machine."""
+        return _is_local(self.host)
+
+
+def parse_endpoint(
+    url: str | None, *, allow_plaintext_token: bool = False, environ: Mapping[str, str] | None = None
+) -> Endpoint:
+    """Parse a URL, or ``SPARK_REMOTE`` when there is none, and refuse what would send a token readable by others."""
+    environ = os.environ if environ is None else environ
+    url = url or environ.get(URL_VARIABLE)
+    if not url:
+        raise ConfigError(
+            f"there is no server to connect to: no URL was given and {URL_VARIABLE} is not set.",
+            option="url",
+            remedy=f'Write connect("sc://host:{DEFAULT_PORT}"), set {URL_VARIABLE}, or start a server with local().',
+        )
+    parts = parse_url(url)
+    if parts.scheme != "sc" or not parts.host or parts.path not in ("", "/"):
+        raise ConfigError(
+            f"{parts} is not the URL of a Spark Connect server.",
+            option="url",
+            value=str(parts),
+            remedy=f"Write it as sc://host:{DEFAULT_PORT}/;key=value;key=value.",
+        )
+    headers = {name.lower(): value for name, value in parts.params.items() if name.lower().startswith(_HEADER_PREFIX)}
+    given = {name: value for name, value in parts.params.items() if name.lower() not in headers}
+    options = OPTIONS.parse(given, environ)
+    use_tls = options["use_ssl"]
+    if options["token"] is not None and not use_tls and not _is_local(parts.host):
+        # A token turns TLS on, as the protocol documents it; only a plain "use_ssl=false" asks for plaintext.
+        use_tls = not options.given("use_ssl")
+        if not use_tls and not allow_plaintext_token:
+            raise ConfigError(
+                f"the token would travel unencrypted to {parts.host}.",
+                option="use_ssl",
+                value=False,
+                remedy="Leave use_ssl=false out of the URL, or pass allow_plaintext_token=True.",
+            )
+    return Endpoint(
+        host=parts.host,
+        port=parts.port or DEFAULT_PORT,
+        use_tls=use_tls,
+        user_id=options["user_id"] or getpass.getuser(),
+        session_id=_session_id(options["session_id"]),
+        user_agent=_user_agent(options["user_agent"]),
+        token=options["token"],
+        headers=tuple(headers.items()),
+    )
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _session_id(given: str | None) -> str:
+    if given is None:
+        return str(uuid.uuid4())
+    try:
+        return str(uuid.UUID(given))
+    except ValueError:
+        raise ConfigError(
+            f"connect: option 'session_id' is {given!r}.",
+            option="session_id",
+            value=given,
+            remedy="It must be a UUID; leave it out for a new session.",
+        ) from None
+
+
+def _user_agent(given: str | None) -> str:
+    agent = f"{given or 'solstice'} os/{platform.system().lower()} python/{platform.python_version()}"
+    if len(agent) > _MAX_USER_AGENT_CHARS:
+        raise ConfigError(
+            f"connect: option 'user_agent' has {len(agent)} characters.",
+            option="user_agent",
+            value=agent,
+            remedy=f"It must have at most {_MAX_USER_AGENT_CHARS}.",
+        )
+    return agent

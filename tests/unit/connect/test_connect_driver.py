@@ -1,0 +1,319 @@
+"""The driver and the session over real gRPC, against a server that answers by a script."""
+
+import os
+import signal
+import threading
+import time
+from concurrent import futures
+
+import grpc
+import pyarrow as pa
+import pytest
+
+import solstice.connect as sc
+from solstice import errors
+from solstice.connect._protocol import load_protocol
+
+PATH = "/spark.connect.SparkConnectService/"
+
+
+def arrow(values):
+    batch = pa.record_batch({"n": values})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()
+
+
+class ScriptedServer:
+    """Serves ``batches`` (lists of numbers) to every query; ``hooks`` by method may fail, wait or answer instead."""
+
+    def __init__(self):
+        self.protocol = load_protocol()
+        self.batches = [[1, 2], [3]]
+        self.hooks = {}
+        self.calls = []
+        self.changed = threading.Condition()
+        handlers = {
+            "ExecutePlan": (self._stream, True),
+            "ReattachExecute": (self._stream, True),
+            "AnalyzePlan": (self._analyze, False),
+            "ReleaseExecute": (self._nothing, False),
+            "ReleaseSession": (self._nothing, False),
+        }
+        self._grpc = grpc.server(futures.ThreadPoolExecutor(8))
+        self._grpc.add_generic_rpc_handlers(
+            (
+                grpc.method_handlers_generic_handler(
+                    PATH.strip("/"), {name: self._handler(name, *rest) for name, rest in handlers.items()}
+                ),
+            )
+        )
+        self.port = self._grpc.add_insecure_port("127.0.0.1:0")
+        self._grpc.start()
+
+    def url(self, parameters=""):
+        return f"sc://127.0.0.1:{self.port}/;{parameters}"
+
+    def stop(self):
+        self._grpc.stop(0).wait()
+
+    def requests(self, name):
+        return [request for called, request, _ in self.calls if called == name]
+
+    def wait_for(self, name, count=1):
+        with self.changed:
+            assert self.changed.wait_for(lambda: len(self.requests(name)) >= count, timeout=10), f"no {name} came"
+        return self.requests(name)
+
+    def assert_ended(self, operation_id):
+        [release] = self.wait_for("ReleaseExecute")
+        assert (release.operation_id, release.WhichOneof("release")) == (operation_id, "release_all")
+
+    def _handler(self, name, answer, streams):
+        request_type = {"ReattachExecute": "ReattachExecuteRequest"}.get(name, f"{name}Request")
+
+        def handle(request, context):
+            with self.changed:
+                self.calls.append((name, request, dict(context.invocation_metadata())))
+                self.changed.notify_all()
+            if name in self.hooks:
+                yield from self.hooks[name](request, context) or ()
+            yield from answer(request)
+
+        make = grpc.unary_stream_rpc_method_handler if streams else grpc.unary_unary_rpc_method_handler
+        return make(
+            handle if streams else lambda request, context: next(handle(request, context)),
+            request_deserializer=getattr(self.protocol, request_type).FromString,
+            response_serializer=lambda response: response.SerializeToString(),
+        )
+
+    def _stream(self, request):
+        last = getattr(request, "last_response_id", "")
+        for number, values in enumerate(self.batches):
+            if last and number <= int(last):
+                continue
+            yield self.response(number, values)
+        yield self.protocol.ExecutePlanResponse(response_id="end", result_complete={})
+
+    def response(self, number, values):
+        batch = {"data": arrow(values), "row_count": len(values)}
+        return self.protocol.ExecutePlanResponse(
+            response_id=str(number), server_side_session_id="server-1", arrow_batch=batch
+        )
+
+    def _analyze(self, request):
+        yield self.protocol.AnalyzePlanResponse(server_side_session_id="server-1", spark_version={"version": "4.3.0"})
+
+    def _nothing(self, request):
+        name = type(request).__name__.replace("Request", "Response")
+        yield getattr(self.protocol, name)()
+
+
+@pytest.fixture
+def server():
+    scripted = ScriptedServer()
+    yield scripted
+    scripted.stop()
+
+
+@pytest.fixture
+def session(server):
+    with sc.connect(server.url()) as connected:
+        yield connected
+
+
+def once(action):
+    """A hook that acts on the first call only."""
+    done = []
+
+    def hook(request, context):
+        if not done:
+            done.append(True)
+            return action(request, context)
+        return None
+
+    return hook
+
+
+def abort(code, message, trailing=()):
+    def action(request, context):
+        context.set_trailing_metadata(trailing)
+        context.abort(code, message)
+
+    return action
+
+
+def error_details(message="sorry", **info):
+    protocol = load_protocol()
+    status = protocol.message("google.rpc.Status")(code=13, message=message)
+    for name, fields in info.items():
+        value = protocol.message(f"google.rpc.{name}")(**fields).SerializeToString()
+        status.details.add(type_url=f"type.googleapis.com/google.rpc.{name}", value=value)
+    return (("grpc-status-details-bin", status.SerializeToString()),)
+
+
+def test_a_query_is_reattachable_and_released_when_read(server, session):
+    assert session.sql("select n").collect() == [(1,), (2,), (3,)]
+    [execute] = server.requests("ExecutePlan")
+    assert any(option.reattach_options.reattachable for option in execute.request_options)
+    assert execute.plan.root.sql.query == "select n"
+    [release] = server.wait_for("ReleaseExecute")
+    assert release.operation_id == execute.operation_id
+    assert release.WhichOneof("release") == "release_all"
+
+
+def test_the_servers_side_of_the_session_is_shown_to_it_from_the_second_call_on(server, session):
+    session.sql("select n").collect()
+    [version] = server.requests("AnalyzePlan")
+    [execute] = server.requests("ExecutePlan")
+    assert not version.HasField("client_observed_server_side_session_id")
+    assert execute.client_observed_server_side_session_id == "server-1"
+    assert execute.session_id == version.session_id == session.session_id
+
+
+def test_releases_arrive_while_a_long_result_is_read(server, session):
+    server.batches = [[number] for number in range(25)]
+    assert session.sql("select n").to_arrow().num_rows == 25
+    releases = server.wait_for("ReleaseExecute", 3)
+    assert sorted(release.release_until.response_id for release in releases) == ["", "19", "9"]
+
+
+def test_a_stream_that_breaks_is_continued_behind_the_last_response(server, session):
+    def half(request, context):
+        yield server.response(0, [1, 2])
+        context.abort(grpc.StatusCode.UNAVAILABLE, "Socket closed")
+
+    server.hooks["ExecutePlan"] = once(half)
+    assert session.sql("select n").collect() == [(1,), (2,), (3,)]
+    [reattach] = server.requests("ReattachExecute")
+    assert reattach.last_response_id == "0"
+    assert reattach.operation_id == server.requests("ExecutePlan")[0].operation_id
+
+
+def test_a_request_that_never_arrived_is_sent_again_under_the_same_id(server, session):
+    unknown = error_details(ErrorInfo={"metadata": {"errorClass": "INVALID_HANDLE.OPERATION_NOT_FOUND"}})
+    server.hooks["ExecutePlan"] = once(abort(grpc.StatusCode.UNAVAILABLE, "cut"))
+    server.hooks["ReattachExecute"] = abort(grpc.StatusCode.INTERNAL, "who?", unknown)
+    assert session.sql("select n").collect() == [(1,), (2,), (3,)]
+    first, second = server.requests("ExecutePlan")
+    assert first.operation_id == second.operation_id
+
+
+def test_an_error_of_spark_is_not_retried(server, session):
+    details = error_details("by zero", ErrorInfo={"metadata": {"errorClass": "DIVIDE_BY_ZERO", "sqlState": "22012"}})
+    server.hooks["ExecutePlan"] = abort(grpc.StatusCode.INTERNAL, "by zero", details)
+    with pytest.raises(errors.RemoteError, match="by zero") as failed:
+        session.sql("select n").collect()
+    assert (failed.value.error_class, failed.value.sql_state) == ("DIVIDE_BY_ZERO", "22012")
+    assert len(server.requests("ExecutePlan")) == 1
+    assert not server.requests("ReattachExecute")
+
+
+def test_a_transient_error_of_a_unary_call_is_retried(server):
+    server.hooks["AnalyzePlan"] = once(abort(grpc.StatusCode.UNAVAILABLE, "starting"))
+    with sc.connect(server.url()) as session:
+        assert session.version == "4.3.0"
+    assert len(server.requests("AnalyzePlan")) == 2
+
+
+def test_refused_credentials_fail_once(server):
+    server.hooks["AnalyzePlan"] = abort(grpc.StatusCode.UNAUTHENTICATED, "wrong token")
+    with pytest.raises(errors.AuthenticationError, match="wrong token") as refused:
+        sc.connect(server.url("token=secret-t"))
+    assert len(server.requests("AnalyzePlan")) == 1
+    assert "secret-t" not in str(refused.value)
+
+
+def test_token_and_headers_go_with_every_call(server):
+    with sc.connect(server.url("token=t1;x-team=data")) as session:
+        session.sql("select n").collect()
+    assert {name for name, _, _ in server.calls} >= {"AnalyzePlan", "ExecutePlan", "ReleaseSession"}
+    for _, _, metadata in server.calls:
+        assert (metadata["authorization"], metadata["x-team"]) == ("Bearer t1", "data")
+
+
+def test_a_method_that_the_server_does_not_know_is_unsupported(server):
+    server.hooks["AnalyzePlan"] = abort(grpc.StatusCode.UNIMPLEMENTED, "no such method")
+    with pytest.raises(errors.UnsupportedError):
+        sc.connect(server.url())
+
+
+def test_leaving_a_result_half_read_ends_the_operation(server, session):
+    server.batches = [[number] for number in range(100)]
+    batches = session.sql("select n").iter_batches()
+    next(batches)
+    batches.close()
+    server.assert_ended(server.requests("ExecutePlan")[0].operation_id)
+
+
+def test_a_bound_that_is_exceeded_ends_the_operation(server, session):
+    with pytest.raises(errors.ResultTooLargeError, match="max_rows=None"):
+        session.sql("select n").collect(max_rows=1)
+    server.assert_ended(server.requests("ExecutePlan")[0].operation_id)
+
+
+def test_a_bound_in_bytes_says_how_to_lift_it(session):
+    with pytest.raises(errors.ResultTooLargeError, match="max_bytes=None"):
+        session.sql("select n").to_arrow(max_bytes=1)
+
+
+def test_ctrl_c_ends_the_operation_at_once(server, session):
+    ended = threading.Event()
+
+    def hang(request, context):
+        context.add_callback(ended.set)
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        ended.wait(30)
+        return ()
+
+    server.hooks["ExecutePlan"] = hang
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        session.sql("select n").collect()
+    assert time.monotonic() - started < 2
+    server.assert_ended(server.requests("ExecutePlan")[0].operation_id)
+    assert ended.wait(5), "the stream is still open"
+
+
+def test_a_command_runs_once_and_a_query_not_before_it_is_asked(server, session):
+    session.sql("drop table t")
+    assert [r.plan.WhichOneof("op_type") for r in server.requests("ExecutePlan")] == ["command"]
+    query = session.sql("select 1")
+    assert len(server.requests("ExecutePlan")) == 1
+    query.collect()
+    assert len(server.requests("ExecutePlan")) == 2
+
+
+def test_after_stop_everything_says_so(server):
+    session = sc.connect(server.url())
+    query = session.sql("select n")
+    session.stop()
+    session.stop()
+    assert len(server.requests("ReleaseSession")) == 1
+    assert "stopped" in repr(session)
+    assert repr(query) == "DataFrame[schema not available: SessionClosedError]"
+    for use in (query.collect, query.count, lambda: query.schema, lambda: session.sql("select 1")):
+        with pytest.raises(errors.SessionClosedError, match="connect"):
+            use()
+
+
+def test_stopping_in_another_thread_ends_a_running_query_with_the_reason(server):
+    session = sc.connect(server.url())
+    released = threading.Event()
+
+    def hang(request, context):
+        context.add_callback(released.set)
+        threading.Thread(target=session.stop).start()
+        released.wait(30)
+        return ()
+
+    server.hooks["ExecutePlan"] = hang
+    with pytest.raises(errors.SessionClosedError):
+        session.sql("select n").collect()
+
+
+def test_stopping_when_the_server_is_gone_is_quiet(server):
+    session = sc.connect(server.url())
+    server.stop()
+    session.stop()

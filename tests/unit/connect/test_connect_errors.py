@@ -1,0 +1,135 @@
+import json
+
+import pytest
+
+from solstice import errors
+from solstice.connect._errors import error_of
+from solstice.connect._protocol import load_protocol
+from solstice.connect._status import Failure, failure_of
+
+
+def metadata(*details, message="sorry"):
+    protocol = load_protocol()
+    status = protocol.message("google.rpc.Status")(code=13, message=message)
+    for name, fields in details:
+        status.details.add(
+            type_url=f"type.googleapis.com/google.rpc.{name}",
+            value=protocol.message(f"google.rpc.{name}")(**fields).SerializeToString(),
+        )
+    return [("other", "x"), ("grpc-status-details-bin", status.SerializeToString())]
+
+
+def test_a_status_without_details_is_its_code_and_message():
+    assert failure_of(load_protocol(), "UNAVAILABLE", "Socket closed", None) == Failure("UNAVAILABLE", "Socket closed")
+
+
+def test_sparks_error_is_read_from_the_details():
+    info = {
+        "metadata": {
+            "errorClass": "DIVIDE_BY_ZERO",
+            "sqlState": "22012",
+            "errorId": "e1",
+            "messageParameters": json.dumps({"config": "ansi"}),
+        }
+    }
+    failure = failure_of(load_protocol(), "INTERNAL", None, metadata(("ErrorInfo", info)))
+    assert failure == Failure(
+        "INTERNAL",
+        "sorry",
+        error_class="DIVIDE_BY_ZERO",
+        sql_state="22012",
+        parameters={"config": "ansi"},
+        error_id="e1",
+        from_spark=True,
+    )
+    assert not failure.is_transient
+
+
+def test_parameters_that_the_server_cut_short_are_left_out():
+    info = {"metadata": {"errorClass": "X", "messageParameters": '{"a": "b'}}
+    assert failure_of(load_protocol(), "INTERNAL", None, metadata(("ErrorInfo", info))).parameters == {}
+
+
+def test_a_retry_delay_makes_any_error_transient():
+    info = {"retry_delay": {"seconds": 2, "nanos": 500_000_000}}
+    failure = failure_of(load_protocol(), "INTERNAL", None, metadata(("RetryInfo", info)))
+    assert failure.retry_delay_s == 2.5
+    assert failure.is_transient
+
+
+@pytest.mark.parametrize(
+    ("failure", "transient"),
+    [
+        (Failure("UNAVAILABLE", "connection refused"), True),
+        (Failure("INTERNAL", "[INVALID_CURSOR.DISCONNECTED] another reader"), True),
+        (Failure("INTERNAL", "Received RST_STREAM with error code 2"), True),
+        (Failure("INTERNAL", "division by zero"), False),
+        (Failure("UNKNOWN", ""), False),
+        (Failure("UNAUTHENTICATED", "wrong token"), False),
+        (Failure("RESOURCE_EXHAUSTED", "message too large"), False),
+    ],
+)
+def test_only_what_may_pass_is_transient(failure, transient):
+    assert failure.is_transient is transient
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind"),
+    [
+        (Failure("UNAVAILABLE", "refused"), errors.TransportError),
+        (Failure("UNKNOWN", "?"), errors.TransportError),
+        (Failure("UNAUTHENTICATED", "no"), errors.AuthenticationError),
+        (Failure("PERMISSION_DENIED", "no"), errors.AuthenticationError),
+        (Failure("UNIMPLEMENTED", "no"), errors.UnsupportedError),
+        (Failure("INTERNAL", "m", error_class="DIVIDE_BY_ZERO", from_spark=True), errors.RemoteError),
+        (Failure("INTERNAL", "m", from_spark=True), errors.RemoteError),
+        (Failure("INTERNAL", "m", error_class="OPERATION_CANCELED", from_spark=True), errors.OperationInterruptedError),
+        (
+            Failure("INTERNAL", "m", error_class="INVALID_HANDLE.SESSION_CHANGED", from_spark=True),
+            errors.SessionLostError,
+        ),
+    ],
+)
+def test_each_failure_has_its_error(failure, kind):
+    assert type(error_of(failure, address="h:1")) is kind
+
+
+def test_an_unreachable_server_is_named_with_what_to_check():
+    error = error_of(Failure("UNAVAILABLE", "Connection refused"), address="h:1")
+    assert "h:1" in str(error)
+    assert "local()" in error.remedy
+    assert error.code == "UNAVAILABLE"
+
+
+def test_the_plan_and_the_java_frames_are_left_out():
+    plan = "[X] no table. SQLSTATE: 42P01; line 1 pos 14;\n'Project [*]\n+- 'UnresolvedRelation [nope]"
+    stack = "[X] failed. SQLSTATE: 1\n\tat org.apache.spark.Foo(Foo.scala:1)\n\tat java.base/Bar"
+    assert str(error_of(Failure("INTERNAL", plan, from_spark=True), address="h")).endswith("line 1 pos 14")
+    assert str(error_of(Failure("INTERNAL", stack, from_spark=True), address="h")) == "[X] failed. SQLSTATE: 1"
+
+
+def test_the_place_in_the_query_is_kept():
+    text = "[DIVIDE_BY_ZERO] Division by zero.\n== SQL (line 1, position 8) ==\nselect 1/0\n       ^^^"
+    assert str(error_of(Failure("INTERNAL", text, from_spark=True), address="h")) == text
+
+
+def test_what_the_server_remembers_completes_the_status():
+    details = load_protocol().FetchErrorDetailsResponse(
+        root_error_idx=1,
+        errors=[
+            {"message": "the cause"},
+            {
+                "message": "the whole message",
+                "spark_throwable": {
+                    "error_class": "DIVIDE_BY_ZERO",
+                    "sql_state": "22012",
+                    "message_parameters": {"config": "ansi"},
+                    "query_contexts": [{"fragment": "1/0"}],
+                },
+            },
+        ],
+    )
+    error = error_of(Failure("INTERNAL", "the who...", from_spark=True), address="h", details=details)
+    assert str(error) == "the whole message"
+    assert (error.error_class, error.sql_state, error.fragment) == ("DIVIDE_BY_ZERO", "22012", "1/0")
+    assert error.parameters == {"config": "ansi"}

@@ -1,0 +1,193 @@
+import datetime
+import gc
+import pickle
+import time
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from solstice.connect import Row, _times
+from solstice.connect._decode import collector_paused, read_batches, rows_of
+from solstice.connect._execution import Batch
+from solstice.connect._row import row_class
+from solstice.errors import UnsupportedTypeError
+
+
+@pytest.fixture(params=["with numpy", "without numpy"])
+def numpy_or_not(request, monkeypatch):
+    if request.param == "without numpy":
+        monkeypatch.setattr(_times, "_numpy", lambda: None)
+
+
+@pytest.fixture
+def zone(monkeypatch):
+    def use(name):
+        monkeypatch.setenv("TZ", name)
+        time.tzset()
+
+    yield use
+    monkeypatch.undo()
+    time.tzset()
+
+
+def column(values, arrow_type):
+    return [row[0] for row in rows_of(pa.record_batch([pa.array(values, arrow_type)], ["c"]))]
+
+
+def test_a_row_is_a_tuple_that_knows_its_names():
+    row = Row(city="Łódź", size=7)
+    assert row == ("Łódź", 7)
+    assert (row.city, row["size"], row[0]) == ("Łódź", 7, "Łódź")
+    assert repr(row) == "Row(city='Łódź', size=7)"
+    assert "city" in row
+    assert "Łódź" not in row
+    assert row.as_dict() == {"city": "Łódź", "size": 7}
+
+
+def test_a_row_without_names_has_positions_only():
+    row = Row(1, 2)
+    assert repr(row) == "Row(1, 2)"
+    assert 2 in row
+    with pytest.raises(TypeError, match="without names"):
+        row.as_dict()
+
+
+def test_a_wrong_name_lists_the_right_ones():
+    with pytest.raises(AttributeError, match=r"'town'; it has: city, size"):
+        _ = Row(city=1, size=2).town
+    with pytest.raises(KeyError, match="it has: city"):
+        _ = Row(city=1)["town"]
+
+
+def test_rows_inside_rows_become_dicts_on_request():
+    row = Row(a=[Row(b=1)], c={"k": Row(d=2)})
+    assert row.as_dict(recursive=True) == {"a": [{"b": 1}], "c": {"k": {"d": 2}}}
+
+
+def test_rows_survive_pickling():
+    row = row_class(("a", "b"))((1, Row(c=2)))
+    copy = pickle.loads(pickle.dumps(row))
+    assert copy == row
+    assert (copy.a, copy.b.c) == (1, 2)
+
+
+def test_rows_of_one_result_share_one_class():
+    rows = rows_of(pa.record_batch({"a": [1, 2], "b": ["x", None]}))
+    assert rows == [(1, "x"), (2, None)]
+    assert type(rows[0]) is type(rows[1])
+    assert isinstance(rows[0], Row)
+
+
+def test_of_two_columns_with_one_name_the_name_finds_the_first():
+    [row] = rows_of(pa.record_batch([pa.array([1]), pa.array([2])], ["a", "a"]))
+    assert (row, row.a) == ((1, 2), 1)
+
+
+def test_rows_without_columns_are_still_counted():
+    batch = pa.record_batch({"a": [1, 2, 3]}).select([])
+    assert rows_of(batch) == [(), (), ()]
+
+
+@pytest.mark.parametrize(
+    ("arrow_type", "values"),
+    [
+        (pa.bool_(), [True, None, False]),
+        (pa.int8(), [-128, None, 127]),
+        (pa.int64(), [-(2**63), None, 2**63 - 1]),
+        (pa.float32(), [1.5, None, -0.25]),
+        (pa.float64(), [1e300, None, float("inf")]),
+        (pa.string(), ["", None, "żółć"]),
+        (pa.binary(), [b"", None, b"\x00\xff"]),
+        (pa.decimal128(38, 18), [Decimal("1.000000000000000001"), None]),
+        (pa.list_(pa.int32()), [[1, None], None, []]),
+        (pa.map_(pa.string(), pa.date32()), [{"d": datetime.date(2024, 2, 29)}, None, {}]),
+        (pa.null(), [None, None]),
+    ],
+)
+def test_values_come_out_as_they_went_in(arrow_type, values):
+    converted = [list(value.items()) if isinstance(value, dict) else value for value in values]
+    assert column(converted, arrow_type) == values
+
+
+@pytest.mark.usefixtures("numpy_or_not")
+@pytest.mark.parametrize(
+    ("arrow_type", "values"),
+    [
+        (pa.date32(), [datetime.date.min, None, datetime.date(1969, 12, 31), datetime.date.max]),
+        (pa.timestamp("us"), [datetime.datetime.min, None, datetime.datetime(1969, 12, 31, 23, 59, 59, 999999)]),
+        (pa.timestamp("us"), [datetime.datetime.max, datetime.datetime(2024, 2, 29, 1, 2, 3, 4)]),
+        (pa.duration("us"), [datetime.timedelta(days=-3, microseconds=1), None, datetime.timedelta(0)]),
+        (pa.time64("ns"), [datetime.time(23, 59, 59, 999999), None]),
+    ],
+)
+def test_dates_and_times_come_out_as_they_went_in(arrow_type, values):
+    assert column(values, arrow_type) == values
+
+
+@pytest.mark.usefixtures("numpy_or_not")
+@pytest.mark.parametrize("name", ["UTC", "Europe/Warsaw", "America/St_Johns", "Asia/Kathmandu", "Africa/Monrovia"])
+def test_instants_become_the_local_time_of_this_process(zone, name):
+    zone(name)
+    utc = datetime.UTC
+    hours = [datetime.datetime(2024, 3, 31, tzinfo=utc) + datetime.timedelta(minutes=20 * n) for n in range(72 * 3)]
+    old = [datetime.datetime(1915, 8, 4, 22, 35, 30, tzinfo=utc), datetime.datetime(1969, 12, 31, tzinfo=utc)]
+    dst_end = [datetime.datetime(2024, 10, 27, 0, n, 0, 123456, tzinfo=utc) for n in range(60)]
+    instants = [*hours, *old, *dst_end]
+    expected = [instant.astimezone().replace(tzinfo=None, fold=0) for instant in instants]
+    assert column([*instants, None], pa.timestamp("us", tz="UTC")) == [*expected, None]
+
+
+@pytest.mark.usefixtures("numpy_or_not")
+def test_a_moment_that_python_cannot_hold_is_an_error_not_a_number():
+    year_10000 = (datetime.datetime.max - datetime.datetime(1970, 1, 1)) // datetime.timedelta(microseconds=1) + 1
+    with pytest.raises(UnsupportedTypeError, match="to_arrow"):
+        rows_of(pa.record_batch([pa.array([year_10000]).view(pa.timestamp("us"))], ["c"]))
+
+
+def test_structs_become_rows_and_nested_values_are_converted():
+    kind = pa.struct([("n", pa.int32()), ("days", pa.list_(pa.date32()))])
+    values = [{"n": 1, "days": [datetime.date(2024, 1, 1), None]}, None, {"n": None, "days": None}]
+    [first, second, third] = column(values, kind)
+    assert isinstance(first, Row)
+    assert first == (1, [datetime.date(2024, 1, 1), None])
+    assert first.n == 1
+    assert second is None
+    assert third == (None, None)
+
+
+def test_a_slice_of_nested_data_gives_its_own_rows():
+    batch = pa.record_batch(
+        {
+            "l": pa.array([[1], [2, 3], None, [4]]),
+            "m": pa.array([[("a", 1)], [], [("b", 2)], None], pa.map_(pa.string(), pa.int64())),
+            "s": pa.array([{"x": 1}, {"x": 2}, None, {"x": 4}]),
+        }
+    ).slice(1, 3)
+    assert rows_of(batch) == [([2, 3], {}, (2,)), (None, {"b": 2}, None), ([4], None, (4,))]
+
+
+def test_the_collector_is_off_inside_only_and_for_all_who_asked():
+    assert gc.isenabled()
+    with collector_paused():
+        with collector_paused():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_the_collector_stays_off_when_the_user_had_it_off():
+    gc.disable()
+    try:
+        with collector_paused():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_a_message_without_rows_still_has_its_schema():
+    schema = pa.schema([("a", pa.int64())])
+    sink = pa.BufferOutputStream()
+    pa.ipc.new_stream(sink, schema).close()
+    assert read_batches(Batch(sink.getvalue().to_pybytes(), 0)) == (schema, [])

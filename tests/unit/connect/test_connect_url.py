@@ -1,0 +1,87 @@
+import pytest
+
+from solstice.connect._url import parse_endpoint
+from solstice.errors import ConfigError, UnknownOptionError
+
+EMPTY = {"USER": "ada"}
+
+
+def parse(url, **options):
+    return parse_endpoint(url, environ=EMPTY, **options)
+
+
+def test_a_bare_host_gets_the_default_port_the_current_user_and_a_new_session():
+    first, second = parse("sc://spark.example"), parse("sc://spark.example/")
+    assert (first.host, first.port, first.use_tls, first.user_id) == ("spark.example", 15002, False, "ada")
+    assert first.session_id != second.session_id
+
+
+def test_every_parameter_is_taken():
+    session = "11111111-2222-4333-8444-555555555555"
+    endpoint = parse(f"sc://h:1/;use_ssl=true;token=t%3D1;user_id=eve;session_id={session};user_agent=app;X-Team=data")
+    assert (endpoint.port, endpoint.use_tls, endpoint.token, endpoint.user_id) == (1, True, "t=1", "eve")
+    assert endpoint.session_id == session
+    assert endpoint.user_agent.startswith("app ")
+    assert endpoint.headers == (("x-team", "data"),)
+
+
+def test_without_a_url_the_environment_names_the_server():
+    assert parse_endpoint(None, environ={"SPARK_REMOTE": "sc://there:7", "USER": "ada"}).address == "there:7"
+
+
+def test_without_any_url_the_error_says_how_to_give_one():
+    with pytest.raises(ConfigError, match="SPARK_REMOTE"):
+        parse(None)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://host", "sc://", "sc://host/path", "sc://host:99999", "host:15002", "sc://host/;token"]
+)
+def test_what_is_not_a_server_url_is_refused(url):
+    with pytest.raises(ConfigError):
+        parse(url)
+
+
+def test_a_misspelled_parameter_is_refused_with_the_right_name():
+    with pytest.raises(UnknownOptionError, match="use_ssl"):
+        parse("sc://host/;use_sll=true")
+
+
+def test_a_session_id_must_be_a_uuid():
+    with pytest.raises(ConfigError, match="UUID"):
+        parse("sc://host/;session_id=mine")
+
+
+def test_a_token_for_a_remote_host_turns_tls_on():
+    assert parse("sc://spark.example/;token=t").use_tls
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.1.2.3", "[::1]"])
+def test_a_token_for_a_local_host_may_stay_in_plaintext(host):
+    assert not parse(f"sc://{host}/;token=t").use_tls
+
+
+def test_a_token_in_plaintext_to_a_remote_host_is_refused_unless_allowed():
+    url = "sc://spark.example/;token=secret-t;use_ssl=false"
+    with pytest.raises(ConfigError, match="allow_plaintext_token=True") as refusal:
+        parse(url)
+    assert "secret-t" not in str(refusal.value)
+    allowed = parse(url, allow_plaintext_token=True)
+    assert (allowed.use_tls, allowed.token) == (False, "secret-t")
+
+
+def test_a_token_from_the_environment_follows_the_same_rule():
+    environ = {"SPARK_CONNECT_AUTHENTICATE_TOKEN": "secret-t", "USER": "ada"}
+    assert parse_endpoint("sc://spark.example", environ=environ).use_tls
+    with pytest.raises(ConfigError, match="unencrypted"):
+        parse_endpoint("sc://spark.example/;use_ssl=false", environ=environ)
+
+
+def test_neither_token_nor_headers_are_in_the_repr():
+    shown = repr(parse("sc://localhost/;token=secret-t;x-key=secret-h"))
+    assert "localhost" in shown
+    assert "secret" not in shown
+
+
+def test_an_ipv6_address_is_put_in_brackets_again():
+    assert parse("sc://[::1]:15003").address == "[::1]:15003"
