@@ -16,7 +16,7 @@ pub struct Emulator {
 #[pymethods]
 impl Emulator {
     /// Listen on `host:port`; port 0 takes a free one.
-    #[new]
+    #[staticmethod]
     fn start(py: Python<'_>, host: &str, port: u16) -> PyResult<Self> {
         Ok(Self { inner: call(py, || emulator::Emulator::start(host, port))? })
     }

@@ -219,7 +219,7 @@ def operation_states(session):
 
 def test_ctrl_c_returns_at_once_and_the_server_stops_working(server):
     # A first batch, so that the job surely runs, then two endless tasks on the server's two cores. (A query that is
-    # ended before its job has begun runs on in Spark 4.3, however it is ended.)
+    # ended in its first moments may run on in Spark 4.3.)
     endless = "select id from range(0, 1000000000000, 1, 2) where sqrt(id) < -rand()"
     with sc.connect(server.url) as session:
         batches = session.sql(f"select id from range(0, 5, 1, 1) union all {endless}").iter_batches()

@@ -1,0 +1,43 @@
+"""``solstice pubsub``: Pub/Sub from the shell."""
+
+import signal
+from typing import Annotated
+
+import typer
+
+from solstice.cli._output import console
+
+app = typer.Typer(help="Pub/Sub from the shell.", no_args_is_help=True)
+
+_EXAMPLES = """Examples:
+
+solstice pubsub emulator                 on 127.0.0.1:8085, where Google's emulator listens
+
+solstice pubsub emulator --port 0        on a free port
+"""
+
+
+@app.callback()
+def _group() -> None:
+    """Keeps ``emulator`` a subcommand while it is the only one."""
+
+
+@app.command(epilog=_EXAMPLES)
+def emulator(
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port to listen on; 0 takes a free one.", min=0, max=65535)] = 8085,
+) -> None:
+    """Run a Pub/Sub server on this machine until Ctrl-C. Everything it holds is in memory."""
+    from solstice.testing import PubSubEmulator
+
+    ends = {signal.SIGINT, signal.SIGTERM}
+    # Blocked before the native threads start, so that they inherit it and only sigwait sees these signals.
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, ends)
+    try:
+        with PubSubEmulator(host, port) as server:
+            out = console()
+            out.print(f"Pub/Sub emulator listening on {server.address}; Ctrl-C ends it. Clients find it with:")
+            out.print(f"export PUBSUB_EMULATOR_HOST={server.address}")
+            signal.sigwait(ends)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)

@@ -1,0 +1,8 @@
+"""Test doubles for users of Solstice: real servers that run inside the test process.
+
+- :class:`PubSubEmulator`: a Pub/Sub server on loopback; the official clients work against it.
+"""
+
+from solstice.testing._pubsub import PubSubEmulator
+
+__all__ = ["PubSubEmulator"]
