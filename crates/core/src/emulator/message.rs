@@ -301,7 +301,7 @@ mod tests {
 
     fn stamp(messages: Vec<PubsubMessage>) -> Result<Vec<Message>, Status> {
         let request = PublishRequest { topic: "projects/p/topics/t".to_owned(), messages };
-        Publish::decode(request.encode_to_vec().into())?.stamp(7, Time::since_epoch(Duration::from_millis(1_500)))
+        Publish::decode(request.encode_to_vec().into())?.stamp(7, Time::since_epoch(Duration::from_secs(1)))
     }
 
     fn message(data: &'static [u8]) -> PubsubMessage {
@@ -319,7 +319,8 @@ mod tests {
 
         let kept = stamp(vec![first.clone(), second.clone()]).unwrap();
 
-        let time = Some(Timestamp { seconds: 1, nanos: 500_000_000 });
+        // Zero nanoseconds are not on the wire: forged ones would shine through.
+        let time = Some(Timestamp { seconds: 1, nanos: 0 });
         first.message_id = "7".to_owned();
         first.publish_time = time;
         second.message_id = "8".to_owned();
