@@ -22,7 +22,7 @@ export PYO3_PYTHON := $(VIRTUAL_ENV)/bin/python
 
 # The settings under which maturin builds pyo3: with others, cargo and maturin would undo each other's work.
 PYO3_CONFIG := $(firstword $(wildcard $(CURDIR)/target/maturin/pyo3-config-*.txt))
-CARGO := PYO3_BUILD_EXTENSION_MODULE=1 $(if $(PYO3_CONFIG),PYO3_CONFIG_FILE="$(PYO3_CONFIG)") cargo
+CARGO := MAKEFLAGS= PYO3_BUILD_EXTENSION_MODULE=1 $(if $(PYO3_CONFIG),PYO3_CONFIG_FILE="$(PYO3_CONFIG)") cargo
 
 say = @printf '\n== %s\n' "$(1)"
 missing = { echo "$(1) is needed, found $(2). Get it with: $(3)" >&2; exit 1; }

@@ -32,6 +32,11 @@ mod _native {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        if cfg!(debug_assertions) {
+            let slow = c"this is a debug build of Solstice's native core, many times slower: run make build";
+            let kind = module.py().get_type::<pyo3::exceptions::PyRuntimeWarning>();
+            PyErr::warn(module.py(), &kind, slow, 1)?;
+        }
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

@@ -102,7 +102,7 @@ class _Display:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
         self._console = console()
-        self._said = 0.0
+        self._said, self._said_at = "", 0.0
         self._progress = Progress(
             TextColumn("{task.description:>14}"),
             BarColumn(),
@@ -124,9 +124,11 @@ class _Display:
         """Show how far each step is."""
         for name, count in counts.items():
             self._progress.update(self._bars[name], completed=count)
-        if not self._console.is_terminal and time.monotonic() - self._said >= _PLAIN_EVERY_S:
-            self._said = time.monotonic()
-            self._console.print("  ".join(f"{_LABELS[name]} {count:,}" for name, count in counts.items()))
+        line = "  ".join(f"{_LABELS[name]} {count:,}" for name, count in counts.items())
+        due = time.monotonic() - self._said_at >= _PLAIN_EVERY_S
+        if not self._console.is_terminal and due and line != self._said:
+            self._said, self._said_at = line, time.monotonic()
+            self._console.print(line)
 
 
 @dataclass(frozen=True)
