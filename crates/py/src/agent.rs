@@ -76,8 +76,11 @@ impl Agent {
     }
 
     /// Let the agent go: it gives back what it holds and ends.
-    fn close(&self) {
-        self.client.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        call(py, || {
+            self.client.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+            Ok(())
+        })
     }
 }
 

@@ -16,7 +16,7 @@ _ROOT = "solstice.native"
 # How late a changed level of the Python logger reaches the core; an idle process wakes up this often.
 _LEVEL_CHECK_S = 0.5
 # A handler that hangs must not keep the process from ending.
-_END_TIMEOUT_S = 5.0
+_END_TIMEOUT_S = 1.0
 
 _lock = threading.Lock()
 _thread: threading.Thread | None = None
@@ -65,12 +65,17 @@ def _follow_level() -> None:
     _native.set_log_level(max(0, min(level, logging.CRITICAL)))
 
 
-def _end() -> None:
-    """Deliver what is left and end the thread: a daemon thread inside the core must not outlive the interpreter."""
+def end_native_logging() -> None:
+    """Deliver what is left and end the thread: a daemon thread inside the core must not outlive the interpreter.
+
+    Called at exit. A thread that a handler holds up is left alone: waiting for the handler's lock would hang as well.
+    """
     _ending.set()
     _native.close_logs()
     if _thread is not None:
         _thread.join(_END_TIMEOUT_S)
+        if _thread.is_alive():
+            return
     _deliver(0)
 
 
@@ -80,5 +85,5 @@ def _forget() -> None:
     _lock, _thread, _ending = threading.Lock(), None, threading.Event()
 
 
-atexit.register(_end)
+atexit.register(end_native_logging)
 os.register_at_fork(after_in_child=_forget)

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import resource
 import secrets
 import shutil
@@ -11,13 +12,16 @@ import subprocess
 import sys
 import tempfile
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from solstice import _native
-from solstice._core.logging import start_native_logging
+from solstice._core.logging import end_native_logging, start_native_logging
 from solstice._core.options import OptionValues
+from solstice.errors import AgentLostError, SolsticeError
 
 # A Unix socket's path has room for 107 characters.
 _LONGEST_SOCKET_FOLDER = 90
@@ -64,20 +68,26 @@ class AgentProcess:
             "token": token,
         }
         ours, theirs = socket.socketpair()
-        with theirs:
+        with ours, theirs, _removed_on_error(folder):
             process = subprocess.Popen(
-                [sys.executable, "-m", "solstice.pubsub._agent", str(theirs.fileno())],
+                [sys.executable, "-m", "solstice.pubsub._agent", str(theirs.fileno()), str(folder)],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=sys.stderr.fileno(),  # the log of the driver; stdout may be somebody's protocol
                 start_new_session=True,
             )
-        try:
-            agent = _native.Agent(ours.detach(), json.dumps(config))
-        except BaseException:
-            _reap(process)
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
+            theirs.close()  # or the end of the agent would not be the end of the socket
+            try:
+                agent = _native.Agent(ours.detach(), json.dumps(config))
+            except AgentLostError as error:
+                _reap(process)
+                raise AgentLostError(
+                    f"the Pub/Sub agent did not start: it ended with status {process.returncode}.",
+                    remedy="Its standard error, in the driver's log, has the reason.",
+                ) from error
+            except BaseException:
+                _reap(process)
+                raise
         return cls(process, agent, epoch, path, token)
 
     def cut(
@@ -102,6 +112,15 @@ class AgentProcess:
         self._agent.close()
         _reap(self._process)
         shutil.rmtree(Path(self.socket).parent, ignore_errors=True)
+
+
+@contextmanager
+def _removed_on_error(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def _reap(process: subprocess.Popen[bytes]) -> None:
@@ -133,12 +152,21 @@ def _lift_limits() -> None:
 
 
 def main() -> None:
-    """Be an agent at the socket whose descriptor is the first argument."""
+    """Be an agent at the socket whose descriptor is the first argument; the second is the folder of its own socket."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the planner; its end is ours
     _lift_limits()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     start_native_logging()
-    _native.run_agent(int(sys.argv[1]))
+    status = 1
+    try:
+        _native.run_agent(int(sys.argv[1]))
+        status = 0
+    except SolsticeError:
+        logging.getLogger(__name__).exception("the agent failed")
+    finally:
+        shutil.rmtree(sys.argv[2], ignore_errors=True)
+        end_native_logging()
+        os._exit(status)  # a log that nobody reads any more must not keep the agent alive
 
 
 if __name__ == "__main__":

@@ -1,18 +1,24 @@
 """The agent process against a real emulator: what it cuts, acknowledges, gives back, and when it ends."""
 
+import contextlib
 import os
 import pickle
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import psutil
 import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from processes import descendants
 from solstice.errors import (
     AgentLostError,
     NotFoundError,
@@ -178,27 +184,99 @@ def test_the_agent_dies_with_its_planner_and_gives_back_what_it_holds(emulator, 
     }
 
 
-def test_a_planner_that_is_killed_leaves_no_agent_behind(emulator) -> None:
+PLANNER = """
+import sys
+from pyspark.sql.streaming.datasource import ReadMaxRows
+from solstice.pubsub._options import SOURCE_OPTIONS
+from solstice.pubsub._reader import PubSubStreamReader
+options = {"subscriptionId": sys.argv[1], "emulatorHost": sys.argv[2]}
+reader = PubSubStreamReader(SOURCE_OPTIONS.parse(options))
+reader.latestOffset({"epoch": "", "seq": 0}, ReadMaxRows(10))
+print("pulling", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def planner(address: str, folder: Path, stderr: int = subprocess.DEVNULL) -> Iterator[subprocess.Popen[bytes]]:
+    """A planner in a process of its own, whose agent makes its socket under ``folder``."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", PLANNER, SUBSCRIPTION, address],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        env=os.environ | {"TMPDIR": str(folder)},
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def agent_of(process: subprocess.Popen[bytes]) -> psutil.Process:
+    found: list[psutil.Process] = []
+    wait_until(lambda: bool(found.extend(descendants("solstice.pubsub._agent", of=process.pid)) or found))
+    return found[0]
+
+
+def ended(process: psutil.Process) -> bool:
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder whose path leaves room for a socket's."""
+    with tempfile.TemporaryDirectory(prefix="s-") as folder:
+        yield Path(folder)
+
+
+def test_a_planner_that_is_killed_leaves_nothing_behind(emulator, short_folder) -> None:
     send(emulator, 0, 50)
-    program = (
-        "import sys; from solstice.pubsub._options import SOURCE_OPTIONS\n"
-        "from solstice.pubsub._reader import PubSubStreamReader\n"
-        "from pyspark.sql.streaming.datasource import ReadMaxRows\n"
-        f"options = {{'subscriptionId': {SUBSCRIPTION!r}, 'emulatorHost': {emulator.address!r}}}\n"
-        "reader = PubSubStreamReader(SOURCE_OPTIONS.parse(options))\n"
-        "reader.latestOffset({'epoch': '', 'seq': 0}, ReadMaxRows(10))\n"
-        "print(reader._agent._process.pid, flush=True); sys.stdin.read()\n"
-    )
-    planner = subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
-    assert planner.stdout is not None
-    agent = psutil.Process(int(planner.stdout.readline()))
-    planner.kill()
-    planner.communicate()
-    wait_until(lambda: not agent.is_running(), seconds=2.0)
+    with planner(emulator.address, short_folder) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"pulling\n"
+        agent = agent_of(process)
+        assert list(short_folder.iterdir())
+        process.kill()
+        wait_until(lambda: ended(agent), seconds=2.0)
     wait_until(lambda: emulator.counters(SUBSCRIPTION)["outstanding"] == 0, seconds=1.0)
     assert emulator.counters(SUBSCRIPTION)["acked"] == 0
+    assert list(short_folder.iterdir()) == []
+
+
+def test_an_agent_that_is_still_connecting_ends_with_its_planner(short_folder) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with planner(address, short_folder) as process:
+            agent = agent_of(process)
+            connection, _ = silent.accept()
+            process.kill()
+            wait_until(lambda: ended(agent), seconds=3.0)
+            connection.close()
+    assert list(short_folder.iterdir()) == []
+
+
+def test_an_agent_whose_log_nobody_reads_ends_with_its_planner(emulator, short_folder) -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writing, b"x" * 4_096)
+    os.set_blocking(writing, True)
+    with planner(emulator.address, short_folder, stderr=writing) as process:
+        agent = agent_of(process)
+        wait_until(lambda: len(list(short_folder.glob("*/agent.sock"))) == 1)
+        process.kill()
+        wait_until(lambda: ended(agent), seconds=5.0)
+    os.close(reading)
+    os.close(writing)
+
+
+def test_an_agent_that_cannot_start_says_where_the_reason_is(new_reader, monkeypatch) -> None:
+    monkeypatch.setenv("PYTHONHOME", "/nowhere")
+    with pytest.raises(AgentLostError, match=r"status 1.*standard error"):
+        new_reader()
 
 
 def test_a_dead_agent_fails_the_query_and_says_that_nothing_is_lost(emulator, new_reader) -> None:

@@ -81,6 +81,23 @@ def test_a_table_without_data_is_refused() -> None:
             publish("projects/p/topics/ttt", too_large, emulatorHost=emulator.address)
 
 
+def test_every_layout_of_strings_and_bytes_can_be_published() -> None:
+    import polars as pl
+    import pyarrow as pa
+
+    from solstice.testing import PubSubEmulator
+
+    topic = "projects/p/topics/ttt"
+    layouts = [pa.binary(), pa.large_binary(), pa.binary_view(), pa.string(), pa.large_string(), pa.string_view()]
+    with PubSubEmulator() as emulator:
+        emulator.create_topic(topic)
+        for layout in layouts:
+            assert publish(topic, pa.table({"data": pa.array(["x"], layout)}), emulatorHost=emulator.address) == 1
+        frame = pl.DataFrame({"data": ["a", "b"], "ordering_key": ["k", None]})
+        assert publish(topic, frame, emulatorHost=emulator.address) == 2
+        assert emulator.published(topic) == len(layouts) + 2
+
+
 def test_attributes_and_ordering_keys_arrive_as_they_were_published() -> None:
     import pyarrow as pa
     from pyspark.sql.streaming.datasource import ReadMaxRows

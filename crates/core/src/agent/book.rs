@@ -75,6 +75,15 @@ pub struct Settled {
     pub nacks: Vec<StringArray>,
 }
 
+/// Leases to extend with one call or a few.
+#[derive(Debug)]
+pub struct Extension {
+    /// Names it in [`Book::extended`].
+    pub ticket: u64,
+    /// The deliveries.
+    pub ack_ids: Vec<StringArray>,
+}
+
 struct Chunk {
     rows: RecordBatch,
     lease: Lease,
@@ -114,7 +123,10 @@ pub struct LeaseTerms {
 impl LeaseTerms {
     fn is_due(&self, lease: &Lease, now: Instant) -> bool {
         let soon = now + self.ack_deadline / 3 * 2;
-        !lease.expired && lease.deadline <= soon && now < lease.received_at + self.max_lease
+        lease.extension.is_none()
+            && !lease.expired
+            && lease.deadline <= soon
+            && now < lease.received_at + self.max_lease
     }
 }
 
@@ -125,7 +137,7 @@ pub struct Book {
     buffer: VecDeque<Chunk>,
     cuts: Vec<Cut>,
     acking: Vec<(u64, Lease)>,
-    next_ack: u64,
+    next_ticket: u64,
     counters: Counters,
 }
 
@@ -138,7 +150,7 @@ impl Book {
             buffer: VecDeque::new(),
             cuts: vec![],
             acking: vec![],
-            next_ack: 0,
+            next_ticket: 0,
             counters: Counters::default(),
         }
     }
@@ -167,8 +179,8 @@ impl Book {
         let mut ticket = None;
         for cut in std::mem::take(&mut self.cuts) {
             if cut.end == *start {
-                let id = self.next_ack;
-                self.next_ack += 1;
+                self.next_ticket += 1;
+                let id = self.next_ticket;
                 ticket = Some(id);
                 settled.acks.extend(cut.leases.iter().map(|lease| lease.ack_ids.clone()));
                 self.acking.extend(cut.leases.into_iter().map(|lease| (id, lease)));
@@ -193,11 +205,12 @@ impl Book {
     }
 
     /// The batch that follows `start`: the one that was cut for it before (rule 4), a new one, or None when there is
-    /// nothing to cut.
-    pub fn cut(&mut self, start: &Offset, limits: CutLimits) -> Option<&Cut> {
+    /// nothing to cut. No row whose lease has ended gets into a new one (rule 7).
+    pub fn cut(&mut self, start: &Offset, limits: CutLimits, now: Instant) -> Option<&Cut> {
         if let Some(known) = self.cuts.iter().position(|cut| cut.start == *start) {
             return Some(&self.cuts[known]);
         }
+        self.expire(now);
         let chunks = self.take(limits);
         if chunks.is_empty() {
             return None;
@@ -229,16 +242,36 @@ impl Book {
         })
     }
 
-    /// The deliveries whose lease should be extended now: a third of it has passed, so two more tries fit in.
-    pub fn due(&self, now: Instant) -> Vec<StringArray> {
-        self.leases().filter(|lease| self.terms.is_due(lease, now)).map(|lease| lease.ack_ids.clone()).collect()
+    /// The leases that should be extended now, in extensions of at most `max_ids` deliveries (or one lease): a third of
+    /// each has passed, so two more tries fit in. Report every extension with [`Book::extended`].
+    pub fn due(&mut self, now: Instant, max_ids: usize) -> Vec<Extension> {
+        let (terms, mut ticket) = (self.terms, self.next_ticket);
+        let mut extensions: Vec<Extension> = vec![];
+        let mut ids = max_ids;
+        for lease in self.leases_mut().filter(|lease| terms.is_due(lease, now)) {
+            if ids + lease.len() > max_ids || extensions.is_empty() {
+                ticket += 1;
+                extensions.push(Extension { ticket, ack_ids: vec![] });
+                ids = 0;
+            }
+            ids += lease.len();
+            lease.extension = Some(ticket);
+            if let Some(extension) = extensions.last_mut() {
+                extension.ack_ids.push(lease.ack_ids.clone());
+            }
+        }
+        self.next_ticket = ticket;
+        extensions
     }
 
-    /// Pub/Sub took the extension that was due at `now`.
-    pub fn extended(&mut self, now: Instant) {
-        let terms = self.terms;
-        for lease in self.leases_mut().filter(|lease| terms.is_due(lease, now)) {
-            lease.deadline = now + terms.ack_deadline;
+    /// An extension that was asked for at `asked_at` ended; `granted` tells whether Pub/Sub took all of it.
+    pub fn extended(&mut self, ticket: u64, asked_at: Instant, granted: bool) {
+        let ack_deadline = self.terms.ack_deadline;
+        for lease in self.leases_mut().filter(|lease| lease.extension == Some(ticket)) {
+            lease.extension = None;
+            if granted {
+                lease.deadline = asked_at + ack_deadline;
+            }
         }
     }
 
@@ -282,12 +315,6 @@ impl Book {
             held_bytes: self.held_bytes() as u64,
             ..self.counters
         }
-    }
-
-    fn leases(&self) -> impl Iterator<Item = &Lease> {
-        let buffered = self.buffer.iter().map(|chunk| &chunk.lease);
-        let cut = self.cuts.iter().flat_map(|cut| &cut.leases);
-        buffered.chain(cut).chain(self.acking.iter().map(|(_, lease)| lease))
     }
 
     fn leases_mut(&mut self) -> impl Iterator<Item = &mut Lease> {

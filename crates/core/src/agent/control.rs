@@ -1,6 +1,7 @@
 //! What planner and agent say to each other, and the planner's side of it.
 
 use std::io::{self, ErrorKind as IoKind};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -126,10 +127,15 @@ impl AgentClient {
     }
 
     fn ask(&mut self, request: &impl Serialize) -> Result<Reply> {
-        frame::write(&mut self.stream, request).map_err(lost)?;
-        match frame::read(&mut self.stream).map_err(lost)? {
-            Reply::Failed(error) => Err(error),
-            reply => Ok(reply),
+        let answered = frame::write(&mut self.stream, request).and_then(|()| frame::read(&mut self.stream));
+        match answered {
+            Ok(Reply::Failed(error)) => Err(error),
+            Ok(reply) => Ok(reply),
+            Err(error) => {
+                // A late answer to this question must not be taken for the answer to the next one.
+                let _ = self.stream.shutdown(Shutdown::Both);
+                Err(lost(error))
+            }
         }
     }
 }

@@ -2,15 +2,13 @@
 
 use std::io;
 use std::os::unix::net::UnixStream as BlockingUnixStream;
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use arrow_array::StringArray;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::agent::book::{Book, CutLimits, LeaseTerms, Offset};
@@ -44,7 +42,11 @@ async fn live(mut control: UnixStream) {
         Ok(config) => config,
         Err(error) => return log::warn!("the planner went away before it said what to do: {error}"),
     };
-    let agent = match Agent::start(config).await {
+    let started = tokio::select! {
+        started = Agent::start(config) => started,
+        () = ended(&control) => return log::info!("the planner went away while the agent started"),
+    };
+    let agent = match started {
         Ok(agent) => agent,
         Err(error) => {
             let _ = answer(&mut control, &Reply::Failed(error)).await;
@@ -61,11 +63,13 @@ async fn answer(control: &mut (impl AsyncWriteExt + Unpin), reply: &Reply) -> io
     control.write_all(&frame::encode(reply)?).await
 }
 
-/// Remove the socket and the folder that was made for it. The planner does the same when it ends in good order.
-fn remove(socket: &Path) {
-    let _ = std::fs::remove_file(socket);
-    if let Some(folder) = socket.parent() {
-        let _ = std::fs::remove_dir(folder);
+/// Wait for the end of the control socket at a time when the planner has nothing to say.
+async fn ended(control: &UnixStream) {
+    while control.readable().await.is_ok() {
+        match control.try_read(&mut [0]) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            _ => return,
+        }
     }
 }
 
@@ -87,11 +91,13 @@ struct Shared {
     fatal: Mutex<Option<Error>>,
     reconnects: AtomicU64,
     settling: Mutex<JoinSet<()>>,
+    closing: watch::Sender<bool>,
 }
 
 struct Agent {
     shared: Arc<Shared>,
-    tasks: Vec<AbortOnDrop<()>>,
+    streams: Vec<AbortOnDrop<()>>,
+    _servants: [AbortOnDrop<()>; 2],
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -118,18 +124,19 @@ impl Agent {
             fatal: Mutex::new(None),
             reconnects: AtomicU64::new(0),
             settling: Mutex::new(JoinSet::new()),
+            closing: watch::Sender::new(false),
             client,
             config,
         });
-        let mut tasks = vec![
+        let servants = [
             AbortOnDrop(tokio::spawn(serve_parts(listener, shared.clone()))),
             AbortOnDrop(tokio::spawn(keep_leases(shared.clone()))),
         ];
-        tasks.extend(
-            (0..shared.config.streams).map(|stream| AbortOnDrop(tokio::spawn(supervise(stream, shared.clone())))),
-        );
+        let streams = (0..shared.config.streams)
+            .map(|stream| AbortOnDrop(tokio::spawn(supervise(stream, shared.clone()))))
+            .collect();
         log::info!("agent {} pulls from {}", shared.config.epoch, shared.config.subscription);
-        Ok(Self { shared, tasks })
+        Ok(Self { shared, streams, _servants: servants })
     }
 
     /// Answer the planner until it is gone. Its end is noticed also while an answer is being waited for.
@@ -154,22 +161,27 @@ impl Agent {
         }
     }
 
-    /// Give back what is held, within a bounded time.
-    async fn stop(mut self) {
-        self.tasks.clear();
-        self.shared.close_open();
-        let held = lock(&self.shared.book).close();
-        let count: usize = held.iter().map(arrow_array::Array::len).sum();
-        let mut settling = std::mem::take(&mut *lock(&self.shared.settling));
-        let give_back = async {
-            while settling.join_next().await.is_some() {}
-            lease::modify(&self.shared.client, &self.shared.config.subscription, &held, 0).await;
+    /// Give back what is held, within a bounded time. Acknowledgements under way get the same time, side by side.
+    async fn stop(self) {
+        let shared = self.shared;
+        shared.closing.send_replace(true);
+        let streams = async {
+            for mut stream in self.streams {
+                let _ = (&mut stream.0).await;
+            }
         };
-        if tokio::time::timeout(FAREWELL, give_back).await.is_err() {
+        // The streams end first, so that no row arrives after the last look at what is held.
+        let _ = tokio::time::timeout(FAREWELL / 4, streams).await;
+        shared.close_open();
+        let held = lock(&shared.book).close();
+        let count: usize = held.iter().map(arrow_array::Array::len).sum();
+        let mut settling = std::mem::take(&mut *lock(&shared.settling));
+        let settled = async { while settling.join_next().await.is_some() {} };
+        let given_back = lease::modify(&shared.client, &shared.config.subscription, &held, 0);
+        if tokio::time::timeout(FAREWELL, async { tokio::join!(settled, given_back) }).await.is_err() {
             log::warn!("{count} messages could not be given back in time; they come again when their leases end");
         }
-        remove(&self.shared.config.socket);
-        log::info!("agent {} gave back {count} messages and ends with its planner", self.shared.config.epoch);
+        log::info!("agent {} gave back {count} messages and ends with its planner", shared.config.epoch);
     }
 }
 
@@ -196,13 +208,14 @@ impl Shared {
         self.settle(start);
         let deadline = tokio::time::Instant::now() + wait;
         loop {
-            self.close_open();
-            if let Some(cut) = lock(&self.book).cut(start, limits) {
-                let parts = cut.parts.iter().map(|part| part.rows).collect();
-                return Ok(Some(Batch { end: cut.end.clone(), parts }));
-            }
+            // Before the rows: other streams may go on for ever after one has failed.
             if let Some(error) = lock(&self.fatal).clone() {
                 return Err(error);
+            }
+            self.close_open();
+            if let Some(cut) = lock(&self.book).cut(start, limits, Instant::now()) {
+                let parts = cut.parts.iter().map(|part| part.rows).collect();
+                return Ok(Some(Batch { end: cut.end.clone(), parts }));
             }
             if tokio::time::timeout_at(deadline, self.arrived.notified()).await.is_err() {
                 return Ok(None);
@@ -219,7 +232,10 @@ impl Shared {
             let shared = self.clone();
             settling.spawn(async move {
                 let done = lease::acknowledge(&shared.client, &shared.config.subscription, &settled.acks).await;
-                lock(&shared.book).acked(ticket, done);
+                lock(&shared.book).acked(ticket, done.is_ok());
+                if let Err(error) = done {
+                    shared.fail(error);
+                }
             });
         }
         if !settled.nacks.is_empty() {
@@ -289,24 +305,39 @@ async fn supervise(stream: usize, shared: Arc<Shared>) {
     };
     let mut pulling =
         AbortOnDrop(tokio::spawn(pull(shared.client.clone(), options, stream, StreamInbox(shared.clone()))));
-    let error = match (&mut pulling.0).await {
-        Ok(error) => error,
-        Err(died) => Error::new(ErrorKind::Native, format!("the agent's stream {stream} died: {died}.")),
-    };
-    shared.fail(error);
+    let mut closing = shared.closing.subscribe();
+    let closed = async move { closing.wait_for(|closing| *closing).await.is_ok() };
+    tokio::select! {
+        ended = &mut pulling.0 => shared.fail(match ended {
+            Ok(error) => error,
+            Err(died) => Error::new(ErrorKind::Native, format!("the agent's stream {stream} died: {died}.")),
+        }),
+        _ = closed => {
+            pulling.0.abort();
+            let _ = (&mut pulling.0).await;
+        }
+    }
 }
 
-/// Extend leases in time, and notice those that ended all the same.
+/// Extend leases in time, and notice those that ended all the same. No call is waited for: one that hangs must not keep
+/// the others from being made.
 async fn keep_leases(shared: Arc<Shared>) {
     let mut tick = tokio::time::interval(LEASE_TICK);
+    let mut calls = JoinSet::new();
     loop {
         tick.tick().await;
+        while calls.try_join_next().is_some() {}
         shared.close_open();
         let now = Instant::now();
-        let due: Vec<StringArray> = lock(&shared.book).due(now);
-        let config = &shared.config;
-        if !due.is_empty() && lease::modify(&shared.client, &config.subscription, &due, config.ack_deadline_s).await {
-            lock(&shared.book).extended(now);
+        for extension in lock(&shared.book).due(now, lease::MAX_REQUEST_IDS) {
+            let shared = shared.clone();
+            calls.spawn(async move {
+                let seconds = shared.config.ack_deadline_s;
+                let patience = Duration::from_secs(seconds.unsigned_abs().into()) / 3;
+                let call = lease::modify(&shared.client, &shared.config.subscription, &extension.ack_ids, seconds);
+                let granted = tokio::time::timeout(patience, call).await.unwrap_or(false);
+                lock(&shared.book).extended(extension.ticket, now, granted);
+            });
         }
         lock(&shared.book).expire(Instant::now());
         shared.room.notify_waiters();

@@ -22,6 +22,9 @@ const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 /// A response may hold many messages of up to 10 MB; a larger one is refused instead of buffered.
 const MAX_RESPONSE_BYTES: usize = 64 << 20;
 const WINDOW_BYTES: u32 = 16 << 20;
+/// A connection that died without a word is noticed by pings that nobody answers.
+const PING_EVERY: Duration = Duration::from_secs(20);
+const PING_DEADLINE: Duration = Duration::from_secs(10);
 
 /// A connection to Pub/Sub. Clones share it.
 #[derive(Clone)]
@@ -39,6 +42,9 @@ impl Client {
             .connect_timeout(CONNECT_DEADLINE)
             .initial_stream_window_size(WINDOW_BYTES)
             .initial_connection_window_size(WINDOW_BYTES)
+            .http2_keep_alive_interval(PING_EVERY)
+            .keep_alive_timeout(PING_DEADLINE)
+            .keep_alive_while_idle(true)
             .tcp_nodelay(true);
         let channel = endpoint.connect().await.map_err(|e| {
             let cause = std::error::Error::source(&e).map_or_else(|| e.to_string(), ToString::to_string);

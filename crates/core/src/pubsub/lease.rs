@@ -4,11 +4,12 @@ use std::time::{Duration, Instant};
 
 use arrow_array::{Array, StringArray};
 
+use crate::error::{Error, Result};
 use crate::pubsub::client::Client;
 use crate::retry::{Backoff, is_transient};
 
 /// The most ids one acknowledge or modifyAckDeadline request may name.
-const MAX_REQUEST_IDS: usize = 1_000;
+pub const MAX_REQUEST_IDS: usize = 1_000;
 /// The most bytes one such request may have; leaves room for the subscription's name and framing.
 const MAX_REQUEST_BYTES: usize = (512 << 10) - 4_096;
 
@@ -23,12 +24,14 @@ pub struct Lease {
     pub deadline: Instant,
     /// The deadline passed: Pub/Sub may have given copies to somebody else.
     pub expired: bool,
+    /// The extension that is under way, if there is one.
+    pub extension: Option<u64>,
 }
 
 impl Lease {
     /// A new lease of deliveries that came at `received_at`.
     pub fn new(ack_ids: StringArray, received_at: Instant, ack_deadline: Duration) -> Self {
-        Self { ack_ids, received_at, deadline: received_at + ack_deadline, expired: false }
+        Self { ack_ids, received_at, deadline: received_at + ack_deadline, expired: false, extension: None }
     }
 
     /// How many deliveries it covers.
@@ -67,9 +70,8 @@ pub fn requests<'a>(ack_ids: impl IntoIterator<Item = &'a StringArray>) -> Vec<V
     requests
 }
 
-/// Acknowledge `ack_ids`, trying again while that can help; true when Pub/Sub confirmed all of them.
-pub async fn acknowledge(client: &Client, subscription: &str, ack_ids: &[StringArray]) -> bool {
-    let mut confirmed = true;
+/// Acknowledge `ack_ids`, trying again while that can help.
+pub async fn acknowledge(client: &Client, subscription: &str, ack_ids: &[StringArray]) -> Result<()> {
     for request in requests(ack_ids) {
         let mut backoff = Backoff::default();
         loop {
@@ -80,14 +82,13 @@ pub async fn acknowledge(client: &Client, subscription: &str, ack_ids: &[StringA
                     tokio::time::sleep(backoff.next_delay()).await;
                 }
                 Err(status) => {
-                    log::error!("acknowledging {} messages of {subscription} failed: {status}", request.len());
-                    confirmed = false;
-                    break;
+                    let doing = format!("acknowledging {} messages of {subscription}", request.len());
+                    return Err(Error::from_status(&doing, &status));
                 }
             }
         }
     }
-    confirmed
+    Ok(())
 }
 
 /// Set the deadline of `ack_ids` once, 0 to give them back; true when Pub/Sub took all requests.

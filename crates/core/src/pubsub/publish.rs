@@ -1,7 +1,10 @@
 //! Publishing Arrow rows: requests within the limits of the service, several in flight, each with server ids or an error.
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, RecordBatch};
+use arrow_array::{
+    Array, ArrayRef, BinaryArray, BinaryViewArray, LargeBinaryArray, LargeStringArray, RecordBatch, StringArray,
+    StringViewArray,
+};
 use arrow_schema::DataType;
 use bytes::Bytes;
 use prost::Message;
@@ -117,39 +120,29 @@ async fn send(client: Client, request: PublishRequest) -> Result<usize> {
 
 /// The rows of a batch as messages; `first_row` numbers them in errors.
 fn messages(batch: &RecordBatch, first_row: usize) -> Result<Vec<PubsubMessage>> {
-    let column = |name: &str| batch.column_by_name(name);
-    let wrong = |name: &str, found: &DataType, wanted: &str| {
-        Error::new(ErrorKind::Config, format!("column '{name}' is {found}; it must be {wanted}."))
-    };
-    let data = column("data").ok_or_else(|| {
+    let data = batch.column_by_name("data").ok_or_else(|| {
         Error::new(ErrorKind::Config, "there is no column 'data' to publish.").with_remedy("Name one column 'data'.")
     })?;
+    let data = Cells::of(data).ok_or_else(|| wrong_type("data", data, "binary or string"))?;
     let mut messages = vec![PubsubMessage::default(); batch.num_rows()];
     for (row, message) in messages.iter_mut().enumerate() {
-        message.data = match data.data_type() {
-            _ if data.is_null(row) => Bytes::new(),
-            DataType::Binary => Bytes::copy_from_slice(data.as_binary::<i32>().value(row)),
-            DataType::LargeBinary => Bytes::copy_from_slice(data.as_binary::<i64>().value(row)),
-            DataType::Utf8 => Bytes::copy_from_slice(data.as_string::<i32>().value(row).as_bytes()),
-            DataType::LargeUtf8 => Bytes::copy_from_slice(data.as_string::<i64>().value(row).as_bytes()),
-            other => return Err(wrong("data", other, "binary or string")),
-        };
+        message.data = Bytes::copy_from_slice(data.get(row).unwrap_or_default());
     }
-    if let Some(keys) = column("ordering_key") {
-        let keys = keys.as_string_opt::<i32>().ok_or_else(|| wrong("ordering_key", keys.data_type(), "string"))?;
-        for (message, key) in messages.iter_mut().zip(keys) {
-            message.ordering_key = key.unwrap_or_default().to_owned();
+    if let Some(keys) = batch.column_by_name("ordering_key") {
+        let keys = Cells::of_text(keys).ok_or_else(|| wrong_type("ordering_key", keys, "string"))?;
+        for (row, message) in messages.iter_mut().enumerate() {
+            message.ordering_key = keys.text(row);
         }
     }
-    if let Some(attributes) = column("attributes") {
-        let wrong = || wrong("attributes", attributes.data_type(), "map<string, string>");
+    if let Some(attributes) = batch.column_by_name("attributes") {
+        let wrong = || wrong_type("attributes", attributes, "map<string, string>");
         let map = attributes.as_map_opt().ok_or_else(wrong)?;
+        let (keys, values) =
+            (Cells::of_text(map.keys()).ok_or_else(wrong)?, Cells::of_text(map.values()).ok_or_else(wrong)?);
+        let offsets = map.offsets();
         for (row, message) in messages.iter_mut().enumerate().filter(|(row, _)| map.is_valid(*row)) {
-            let entries = map.value(row);
-            let keys = entries.column(0).as_string_opt::<i32>().ok_or_else(wrong)?;
-            let values = entries.column(1).as_string_opt::<i32>().ok_or_else(wrong)?;
-            message.attributes =
-                keys.iter().flatten().zip(values.iter().map(Option::unwrap_or_default)).map(owned).collect();
+            let entries = offsets[row] as usize..offsets[row + 1] as usize;
+            message.attributes = entries.map(|entry| (keys.text(entry), values.text(entry))).collect();
         }
     }
     let bare = |message: &PubsubMessage| message.data.is_empty() && message.attributes.is_empty();
@@ -162,6 +155,52 @@ fn messages(batch: &RecordBatch, first_row: usize) -> Result<Vec<PubsubMessage>>
     Ok(messages)
 }
 
-fn owned((key, value): (&str, &str)) -> (String, String) {
-    (key.to_owned(), value.to_owned())
+fn wrong_type(name: &str, column: &ArrayRef, wanted: &str) -> Error {
+    Error::new(ErrorKind::Config, format!("column '{name}' is {}; it must be {wanted}.", column.data_type()))
+}
+
+/// Strings or bytes in any of Arrow's layouts: libraries differ in which one they export.
+enum Cells<'a> {
+    Binary(&'a BinaryArray),
+    LargeBinary(&'a LargeBinaryArray),
+    BinaryView(&'a BinaryViewArray),
+    Utf8(&'a StringArray),
+    LargeUtf8(&'a LargeStringArray),
+    Utf8View(&'a StringViewArray),
+}
+
+impl<'a> Cells<'a> {
+    fn of(column: &'a ArrayRef) -> Option<Self> {
+        match column.data_type() {
+            DataType::Binary => column.as_binary_opt().map(Self::Binary),
+            DataType::LargeBinary => column.as_binary_opt().map(Self::LargeBinary),
+            DataType::BinaryView => column.as_binary_view_opt().map(Self::BinaryView),
+            _ => Self::of_text(column),
+        }
+    }
+
+    fn of_text(column: &'a ArrayRef) -> Option<Self> {
+        match column.data_type() {
+            DataType::Utf8 => column.as_string_opt().map(Self::Utf8),
+            DataType::LargeUtf8 => column.as_string_opt().map(Self::LargeUtf8),
+            DataType::Utf8View => column.as_string_view_opt().map(Self::Utf8View),
+            _ => None,
+        }
+    }
+
+    fn get(&self, row: usize) -> Option<&'a [u8]> {
+        match self {
+            Self::Binary(cells) => cells.is_valid(row).then(|| cells.value(row)),
+            Self::LargeBinary(cells) => cells.is_valid(row).then(|| cells.value(row)),
+            Self::BinaryView(cells) => cells.is_valid(row).then(|| cells.value(row)),
+            Self::Utf8(cells) => cells.is_valid(row).then(|| cells.value(row).as_bytes()),
+            Self::LargeUtf8(cells) => cells.is_valid(row).then(|| cells.value(row).as_bytes()),
+            Self::Utf8View(cells) => cells.is_valid(row).then(|| cells.value(row).as_bytes()),
+        }
+    }
+
+    /// The cell as a string, empty for null. Used on text columns only, which are UTF-8 by their type.
+    fn text(&self, row: usize) -> String {
+        String::from_utf8_lossy(self.get(row).unwrap_or_default()).into_owned()
+    }
 }
