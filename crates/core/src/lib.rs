@@ -10,6 +10,7 @@ pub mod agent;
 pub mod emulator;
 pub mod error;
 pub mod logging;
+pub mod per_process;
 pub mod pubsub;
 pub mod retry;
 pub mod runtime;

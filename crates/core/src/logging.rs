@@ -2,10 +2,12 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, Once, OnceLock};
+use std::sync::{Condvar, Mutex, MutexGuard, Once};
 use std::time::Duration;
 
 use log::{LevelFilter, Log, Metadata};
+
+use crate::per_process::PerProcess;
 
 /// How many records may wait; further ones are counted and dropped.
 pub const CAPACITY: usize = 10_000;
@@ -64,40 +66,12 @@ impl Channel {
     }
 }
 
-/// The channels of this process and of those it was forked from, oldest first.
-///
 /// A child must neither report the records that its parent left waiting, nor meet a lock that a thread of the parent
-/// held at the fork: it takes a channel of its own, and finds it without a lock.
-struct Channels {
-    owner: OnceLock<u32>,
-    channel: Channel,
-    next: OnceLock<Box<Channels>>,
-}
-
-static CHANNELS: Channels = Channels {
-    owner: OnceLock::new(),
-    channel: Channel {
-        state: Mutex::new(State { records: VecDeque::new(), closed: false }),
-        changed: Condvar::new(),
-        overflowed: AtomicU64::new(0),
-    },
-    next: OnceLock::new(),
-};
-
-impl Channels {
-    fn of(&self, pid: u32) -> &Channel {
-        let mut link = self;
-        while *link.owner.get_or_init(|| pid) != pid {
-            link = link.next.get_or_init(|| {
-                Box::new(Channels { owner: OnceLock::new(), channel: Channel::default(), next: OnceLock::new() })
-            });
-        }
-        &link.channel
-    }
-}
+/// held at the fork.
+static CHANNELS: PerProcess<Channel> = PerProcess::new();
 
 fn channel() -> &'static Channel {
-    CHANNELS.of(std::process::id())
+    CHANNELS.get(Channel::default)
 }
 
 /// The sink of the `log` facade.
@@ -179,13 +153,5 @@ mod tests {
         });
         channel.push(record("late"));
         assert_eq!(channel.drain(Duration::from_secs(60)), (vec![record("late")], 0));
-    }
-
-    #[test]
-    fn a_forked_process_has_a_channel_of_its_own() {
-        let channels = Channels { owner: OnceLock::new(), channel: Channel::default(), next: OnceLock::new() };
-        channels.of(1).push(record("of the parent"));
-        assert_eq!(channels.of(2).drain(Duration::ZERO), (vec![], 0));
-        assert_eq!(channels.of(1).drain(Duration::ZERO), (vec![record("of the parent")], 0));
     }
 }

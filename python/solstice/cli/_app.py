@@ -38,8 +38,8 @@ def build_app(*, rich_help: bool) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback(invoke_without_command=True)(_root)
-    app.command()(doctor)
-    app.command()(demo)
+    app.command(epilog="Examples:\n\nsolstice doctor\n\nsolstice doctor --no-spark --json")(doctor)
+    app.command(epilog="Examples:\n\nsolstice demo\n\nsolstice demo --events 20000 --output try")(demo)
     app.add_typer(_pubsub.app, name="pubsub")
     return app
 

@@ -126,3 +126,10 @@ def test_the_environment_of_spark_has_the_java_and_this_interpreter(bare):
     environment = spark_environment()
     assert Path(environment["JAVA_HOME"], "bin", "java").exists()
     assert environment["PYSPARK_PYTHON"] == environment["PYSPARK_DRIVER_PYTHON"] == sys.executable
+
+
+def test_a_cache_folder_that_cannot_be_written_is_named_with_the_fix(bare, monkeypatch):
+    (bare / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(bare / "file"))
+    with pytest.raises(MachineError, match="XDG_CACHE_HOME"):
+        find_java()

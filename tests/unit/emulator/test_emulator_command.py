@@ -48,7 +48,7 @@ def test_a_taken_port_is_one_line_with_the_fix(emulator, capsys):
     assert captured.out == ""
     (line,) = captured.err.splitlines()
     assert f"127.0.0.1:{emulator.port}" in line
-    assert "Choose another port, or 0 for a free one." in line
+    assert "Choose another host or port; port 0 takes a free one." in line
 
 
 def test_the_signals_are_as_before_when_it_could_not_start(emulator):

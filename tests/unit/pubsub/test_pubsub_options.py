@@ -128,3 +128,39 @@ def test_attributes_and_ordering_keys_arrive_as_they_were_published() -> None:
         (b"a", [("k", "v"), ("l", "")], "o"),
         (b"b", [], None),
     ]
+
+
+def test_rows_of_one_ordering_key_are_published_in_their_order() -> None:
+    import pyarrow as pa
+    from pyspark.sql.streaming.datasource import ReadMaxRows
+
+    from solstice.pubsub._reader import PubSubStreamReader
+    from solstice.testing import PubSubEmulator
+
+    topic, subscription, count = "projects/p/topics/ttt", "projects/p/subscriptions/sss", 20_000
+    numbers = [str(number) for number in range(count)]
+    with PubSubEmulator() as emulator:
+        emulator.create_topic(topic)
+        emulator.create_subscription(subscription, topic, enable_message_ordering=True)
+        publish(topic, pa.table({"data": numbers, "ordering_key": ["k"] * count}), emulatorHost=emulator.address)
+        reader = PubSubStreamReader(
+            parse(subscriptionId=subscription, emulatorHost=emulator.address, numPartitions="1")
+        )
+        start, rows = reader.initialOffset(), []
+        while len(rows) < count:
+            end = reader.latestOffset(start, ReadMaxRows(count))
+            rows += [r for p in reader.partitions(start, end) for b in reader.read(p) for r in b["data"].to_pylist()]
+            start = end
+        reader.stop()
+    assert [row.decode() for row in rows] == numbers
+
+
+def test_an_error_of_the_service_carries_its_status_as_grpc_spells_it() -> None:
+    import pyarrow as pa
+
+    from solstice.errors import NotFoundError
+    from solstice.testing import PubSubEmulator
+
+    with PubSubEmulator() as emulator, pytest.raises(NotFoundError) as caught:
+        publish("projects/p/topics/nobody", pa.table({"data": ["x"]}), emulatorHost=emulator.address)
+    assert caught.value.code == "NOT_FOUND"

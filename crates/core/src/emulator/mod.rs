@@ -1,4 +1,5 @@
-//! A Pub/Sub server in this process, for tests, demos and benchmarks. The official clients work against it.
+//! A Pub/Sub server in this process, for tests, demos and benchmarks: topics, subscriptions, publish, StreamingPull,
+//! acknowledge, modifyAckDeadline, redelivery and ordering keys, as the official clients use them.
 //!
 //! - [`Emulator`]: starts it on a port, reads its counters, stops it.
 //! - `service`: the gRPC calls by path; `stream`: StreamingPull.
@@ -47,7 +48,6 @@ const STOP_WAIT: Duration = Duration::from_secs(2);
 /// A running emulator. Dropping it stops it.
 #[derive(Debug)]
 pub struct Emulator {
-    host: String,
     port: u16,
     registry: Arc<Registry>,
     runtime: Handle,
@@ -87,12 +87,7 @@ impl Emulator {
             }
         });
         let server = Mutex::new(Some(Running { stop, task }));
-        Ok(Self { host: host.to_owned(), port, registry, runtime, server })
-    }
-
-    /// Where it listens.
-    pub fn host(&self) -> &str {
-        &self.host
+        Ok(Self { port, registry, runtime, server })
     }
 
     /// Where it listens.
@@ -160,5 +155,5 @@ fn bind(host: &str, port: u16) -> Result<TcpListener> {
 
 fn cannot_listen(host: &str, port: u16, error: &std::io::Error) -> Error {
     Error::new(ErrorKind::Config, format!("the emulator cannot listen on {host}:{port}: {error}."))
-        .with_remedy("Choose another port, or 0 for a free one.")
+        .with_remedy("Choose another host or port; port 0 takes a free one.")
 }

@@ -42,19 +42,29 @@ pub async fn publish(
                 ));
             }
             if !request.fits(bytes) {
-                if flying.len() >= IN_FLIGHT {
-                    published += landed(&mut flying).await?;
-                }
+                published += make_way(&mut flying, &request).await?;
                 flying.spawn(send(client.clone(), request.take()));
             }
             request.add(message, bytes);
         }
     }
     if !request.message.messages.is_empty() {
+        published += make_way(&mut flying, &request).await?;
         flying.spawn(send(client.clone(), request.take()));
     }
     while !flying.is_empty() {
         published += landed(&mut flying).await?;
+    }
+    Ok(published)
+}
+
+/// Wait until `next` may be sent. Requests with ordering keys go one after the other: two in flight could overtake each
+/// other, and so could a retry.
+async fn make_way(flying: &mut JoinSet<Result<usize>>, next: &Pending) -> Result<usize> {
+    let room = if next.is_ordered() { 0 } else { IN_FLIGHT - 1 };
+    let mut published = 0;
+    while flying.len() > room {
+        published += landed(flying).await?;
     }
     Ok(published)
 }
@@ -83,6 +93,10 @@ impl Pending {
         let messages = &self.message.messages;
         messages.is_empty()
             || (messages.len() < MAX_PUBLISH_MESSAGES && self.bytes + bytes + 5 <= MAX_PUBLISH_BYTES - 1_024)
+    }
+
+    fn is_ordered(&self) -> bool {
+        self.message.messages.iter().any(|message| !message.ordering_key.is_empty())
     }
 
     fn add(&mut self, message: PubsubMessage, bytes: usize) {
