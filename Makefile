@@ -89,7 +89,7 @@ lock: $(INSTALLED) ## pin again after a change of dependencies (LOCK_FLAGS=--upg
 	cargo update $(if $(LOCK_FLAGS),,--workspace)
 
 clean: ## remove everything that was built or installed
-	rm -rf .venv target dist build $(NATIVE) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv target dist build demo-output $(NATIVE) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## this list
