@@ -323,7 +323,7 @@ def test_the_first_attempt_at_a_partition_wins(queue):
     assert not queue.publish_partition(TOPIC, "0", 7, "one", messages(3))
     assert queue.topic_progress(TOPIC).produced == 2
     assert queue.completed_partitions(TOPIC, "0") == {7}
-    assert queue.live_writers() == set()
+    assert queue.live_writers() == {"one"}  # so that withdrawing it tells that it has published nothing
 
 
 def test_a_fenced_writer_makes_nothing_visible(queue):
@@ -337,6 +337,19 @@ def test_a_fenced_writer_makes_nothing_visible(queue):
         queue.extend_writer("stale", 60)
     assert queue.topic_progress(TOPIC).produced == 0
     assert queue.completed_partitions(TOPIC, "0") == set()
+
+
+def test_withdrawing_tells_whether_the_writer_can_have_published(queue):
+    for writer in ("first", "second", "fenced", "streamed", "repeated"):
+        queue.register_writer(writer, "source", 60.0)
+    assert queue.publish_partition("source", "0", 0, "first", messages(1))
+    assert not queue.publish_partition("source", "0", 0, "second", messages(1))
+    assert queue.publish_stream_batch("source", "main", "query", 0, ["streamed"], messages(1))
+    assert not queue.publish_stream_batch("source", "main", "query", 0, ["repeated"], messages(1))
+    live = {writer: queue.withdraw_writer(writer) for writer in ("first", "second", "streamed", "repeated")}
+    assert live == {"first": False, "second": True, "streamed": False, "repeated": True}
+    queue.fence(["source"])
+    assert not queue.withdraw_writer("fenced")
 
 
 def test_a_batch_record_stands_once_a_partition_is_visible(queue):
@@ -367,7 +380,7 @@ def test_a_repeated_batch_is_ignored(queue):
     assert not stream(queue, 1, count=5)
     assert not stream(queue, 0)
     assert queue.topic_progress(TOPIC).produced == 2
-    assert queue.live_writers() == set()
+    assert len(queue.live_writers()) == 2  # so that withdrawing them tells that they have published nothing
     assert stream(queue, 2)
 
 

@@ -1,14 +1,18 @@
 """Files that appear once and whole: the committing protocol of the file sinks.
 
-1. write ``_tmp/<split>-<attempt>`` and fsync it;
+1. write ``_tmp/<owner>/<split>-<attempt>`` and fsync it;
 2. one queue transaction commits the input and records ``prepared(split, temporary, final)``;
-3. rename;
+3. rename, replacing nothing;
 4. forget the record, some time later.
 
 A crash before 2 leaves a temporary file that nobody names; after 2, the record says what is to be renamed. Only the
 attempt that the record names is ever renamed, so a worker that lost its lease cannot add a second file.
+
+The owner is one sink stage of one job. Others may use the same directory: their temporary files look like garbage from
+here, and may be all that is left of rows that are committed.
 """
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -19,14 +23,15 @@ from solstice.pipeline._paths import fsync_directory, make_directories
 from solstice.pipeline._queue import Prepared
 
 _TEMPORARY = "_tmp"  # readers of a directory of files skip names that start with an underscore
+_NO_HARD_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 class CommittingDirectory:
-    """An output directory on this machine."""
+    """An output directory on this machine, as one owner uses it."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, owner: str) -> None:
         self._final = Path(path)
-        self._temporary = self._final / _TEMPORARY
+        self._temporary = self._final / _TEMPORARY / owner
 
     def write(self, split_id: str, attempt: int, suffix: str, write_file: Callable[[Path], None]) -> Prepared:
         """Step 1. ``write_file`` fills the path that it is given."""
@@ -52,7 +57,13 @@ class CommittingDirectory:
     def finish(self, prepared: Prepared) -> None:
         """Step 3, and the recovery of it: correct however often and by whomever it is done."""
         try:
-            os.rename(prepared.temporary, prepared.final)
+            _rename(prepared.temporary, prepared.final)
+        except FileExistsError:
+            raise SinkError(
+                f"split {prepared.split_id!r} is committed, but its file {prepared.temporary} cannot become"
+                f" {prepared.final}: another job has written a file of that name in the meantime.",
+                remedy="Move the other job's file away and run this job again; give each job its own directory.",
+            ) from None
         except FileNotFoundError:
             if not os.path.exists(prepared.final):
                 raise SinkError(
@@ -60,14 +71,32 @@ class CommittingDirectory:
                     " is there: somebody deleted it.",
                     remedy="Restore one of the two files; its rows are nowhere else.",
                 ) from None
-        fsync_directory(Path(prepared.final).parent)
+            fsync_directory(Path(prepared.final).parent)
 
     def discard(self, prepared: Prepared) -> None:
         """Remove what step 1 wrote, when step 2 failed."""
         Path(prepared.temporary).unlink(missing_ok=True)
 
     def sweep(self) -> None:
-        """Remove temporary files. Only when all records are finished, and nobody who could make one is alive."""
+        """Remove the owner's temporary files, when all its records are finished and none of its workers is alive."""
         if self._temporary.is_dir():
             for path in self._temporary.iterdir():
                 path.unlink(missing_ok=True)
+            self._temporary.rmdir()
+
+
+def _rename(temporary: str, final: str) -> None:
+    """Rename durably, but raise FileExistsError where ``os.rename`` would replace the file of somebody else."""
+    try:
+        os.link(temporary, final)
+    except FileExistsError:
+        # Either ours, of a crash between the two steps here, or another's.
+        if not os.path.samefile(temporary, final):
+            raise
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+        # A name that is taken was told before this error, so only one that another job takes right now is missed.
+        os.rename(temporary, final)
+    fsync_directory(Path(final).parent)
+    Path(temporary).unlink(missing_ok=True)

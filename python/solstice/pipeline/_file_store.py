@@ -72,14 +72,20 @@ class FileSplitPayloadStore(SplitPayloadStore):
 
     def keys(self, prefix: str = "") -> Iterator[str]:
         """The keys that exist, half-written ones excluded."""
-        for path in self._below(prefix).rglob(f"*{_SUFFIX}"):
-            yield "/".join(unquote(part) for part in path.relative_to(self._root).with_suffix("").parts)
+        directories = [self._below(prefix)]
+        while directories:
+            for entry in _entries(directories.pop()):
+                path = Path(entry.path)
+                if entry.is_dir(follow_symlinks=False):
+                    directories.append(path)
+                elif path.suffix == _SUFFIX:
+                    yield "/".join(unquote(part) for part in path.relative_to(self._root).with_suffix("").parts)
 
     def writers(self) -> Iterator[tuple[str, str]]:
         """Each (stage, writer) that has a directory, an empty one too: what a sweep looks at."""
-        for directory in self._root.glob("*/*"):
-            if directory.is_dir():
-                yield unquote(directory.parent.name), unquote(directory.name)
+        for stage in _entries(self._root):
+            for writer in _entries(Path(stage.path)):
+                yield unquote(stage.name), unquote(writer.name)
 
     def _below(self, prefix: str) -> Path:
         return self._root.joinpath(*_segments(prefix)) if prefix else self._root
@@ -87,6 +93,18 @@ class FileSplitPayloadStore(SplitPayloadStore):
     def _path(self, key: str) -> Path:
         path = self._root.joinpath(*_segments(key))
         return path.with_name(path.name + _SUFFIX)
+
+
+def _entries(directory: Path) -> "list[os.DirEntry[str]]":
+    """What is in a directory; nothing, if a writer has discarded it in the meantime.
+
+    Other errors are raised: a sweep takes a directory in which it sees no payload for garbage.
+    """
+    try:
+        with os.scandir(directory) as entries:
+            return list(entries)
+    except FileNotFoundError:
+        return []
 
 
 def _segments(key: str) -> list[str]:

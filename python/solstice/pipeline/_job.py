@@ -11,6 +11,7 @@ from solstice.pipeline._paths import absolute_url, local_url
 from solstice.pipeline._progress import JobResult, StageProgress
 from solstice.pipeline._queue import DeadLetter, open_queue
 from solstice.pipeline._run import JobRun, snapshot
+from solstice.pipeline._sink import ParquetSink
 from solstice.pipeline._source_master import SourceConfig
 from solstice.pipeline._stage import Stage, check_name
 from solstice.pipeline._state import state_directory
@@ -66,8 +67,24 @@ class Job:
         taken = {stage.name for stage in self.stages}
         free = next(free for free in (name, *(f"{name}-{n}" for n in range(2, len(taken) + 3))) if free not in taken)
         stage = Stage(self, free, **description)
+        self._refuse_a_shared_directory(stage)
         self.stages.append(stage)
         return stage
+
+    def _refuse_a_shared_directory(self, sink: Stage) -> None:
+        """Two sinks of one upstream would write files of the same names."""
+        for stage in self.stages:
+            if (
+                isinstance(sink.work, ParquetSink)
+                and isinstance(stage.work, ParquetSink)
+                and sink.work.path.resolve() == stage.work.path.resolve()
+            ):
+                raise ConfigError(
+                    f"the sinks {stage.name!r} and {sink.name!r} both write to {stage.work.path}.",
+                    option="path",
+                    value=str(sink.work.path),
+                    remedy="Give each sink a directory of its own.",
+                )
 
     def run(self, on_progress: Callable[[list[StageProgress]], None] | None = None) -> JobResult:
         """Run until everything is processed, or, for a stream, until stopped. After a crash or a stop: resume.

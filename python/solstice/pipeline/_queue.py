@@ -168,9 +168,10 @@ class Queue(ABC):
         """Renew a writer's lease; raises LeaseLostError when it was fenced."""
 
     @abstractmethod
-    def withdraw_writer(self, writer: str, *, at_fault: bool = True) -> None:
-        """Forget a writer that has ended, or whose process is known to be gone.
+    def withdraw_writer(self, writer: str, *, at_fault: bool = True) -> bool:
+        """Forget a writer that has ended, or whose process is known to be gone. Returns whether it was still known.
 
+        Only then is it sure that a source's writer has published nothing: to publish ends a writer, as a fence does.
         What it still holds comes again at once; it counts as failed if the writer was ``at_fault``, not stopped.
         """
 
@@ -207,7 +208,7 @@ class Queue(ABC):
     def publish_partition(
         self, stage: str, batch_id: str, partition: int, writer: str, messages: Sequence[QueueMessage]
     ) -> bool:
-        """Make a partition's splits visible, and end the writer. False if another attempt was first: nothing is done.
+        """Make a partition's splits visible, and end the writer. False, with nothing done, if another was first.
 
         Raises LeaseLostError when the writer was fenced.
         """
@@ -222,7 +223,7 @@ class Queue(ABC):
         writers: Sequence[str],
         messages: Sequence[QueueMessage],
     ) -> bool:
-        """Make a micro-batch visible, and end its writers. False for a batch that is visible already.
+        """Make a micro-batch visible, and end its writers. False, with nothing done, for one that is visible already.
 
         Raises StreamResetError for a gap or a new query under a known stream, LeaseLostError when a writer was fenced.
         """

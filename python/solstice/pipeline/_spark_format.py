@@ -14,7 +14,7 @@ from pyspark.sql.datasource import (
 
 from solstice._core.options import Option, OptionTable, OptionValues, size_bytes, text
 from solstice.pipeline._paths import absolute_url, local_url
-from solstice.pipeline._queue import open_queue
+from solstice.pipeline._queue import Queue, open_queue
 from solstice.pipeline._spark_tasks import TaskOutput, WriteTarget, write_batch_partition, write_stream_partition
 from solstice.pipeline._stage import check_name
 from solstice.pipeline._state import state_directory
@@ -113,29 +113,25 @@ class SplitStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
                 [output.writer for output in outputs],
                 [message for output in outputs for message in output.messages],
             )
+            if not visible:
+                self._discard(queue, outputs)
         finally:
             queue.close()
-        if not visible:
-            self._discard(outputs)
 
     def abort(self, messages: Sequence[Any], batchId: int) -> None:
-        """In the driver: forget what the tasks wrote."""
-        outputs = _outputs(messages)
+        """In the driver: forget what the tasks wrote. Spark also calls this after a commit that it did not see end."""
         queue = open_queue(self._target.queue)
         try:
-            # Fence first: a commit that is under way elsewhere must not find its payloads gone.
-            for output in outputs:
-                queue.withdraw_writer(output.writer)
-            written = {message.payload_key: output for output in outputs for message in output.messages}
-            unpublished = queue.unreferenced(written)
-            self._discard([output for key, output in written.items() if key in unpublished])
+            self._discard(queue, _outputs(messages))
         finally:
             queue.close()
 
-    def _discard(self, outputs: Sequence[TaskOutput]) -> None:
+    def _discard(self, queue: Queue, outputs: Sequence[TaskOutput]) -> None:
+        """Remove what was not published: a writer that is still known has not, and once withdrawn it never will."""
         store = open_store(self._target.payloads)
         for output in outputs:
-            store.clear(f"{self._target.stage}/{output.writer}")
+            if queue.withdraw_writer(output.writer):
+                store.clear(f"{self._target.stage}/{output.writer}")
 
 
 def _outputs(messages: Sequence[Any]) -> list[TaskOutput]:

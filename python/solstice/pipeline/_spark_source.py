@@ -2,13 +2,14 @@
 
 import functools
 import hashlib
+import os
 import re
 import threading
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from solstice.errors import ConfigError, PipelineError, PlanChangedError, StreamResetError
 from solstice.pipeline._queue import BatchRecord, open_queue
@@ -131,6 +132,8 @@ class SparkSourceV2Master(SourceMaster):
                 )
             done = queue.completed_partitions(self.context.stage, _BATCH_ID)
             missing = sorted(set(range(record.partitions)) - done)
+            if self._stop.is_set():
+                return  # the stop came while Spark planned, and found no job to cancel
             if missing:
                 context.runJob(partitions, _as_it_is, missing)
             done = queue.completed_partitions(self.context.stage, _BATCH_ID)
@@ -178,12 +181,20 @@ def _fingerprint(frame: Any) -> str:
     plan = re.sub(r"#\d+L?|@[0-9a-f]+|plan_id=\d+", "", plan)
     digest = hashlib.sha256(plan.encode())
     for name in sorted(frame.inputFiles()):
-        digest.update(name.encode())
-        path = Path(name.removeprefix("file://"))
-        if name.startswith("file:/") and path.exists():
-            status = path.stat()
-            digest.update(f"{status.st_mtime_ns} {status.st_size}".encode())
+        digest.update(f"{name} {input_version(name)}\n".encode())
     return digest.hexdigest()[:16]
+
+
+def input_version(name: str) -> str:
+    """What tells one content of an input file from another. ``name`` is a URL as Spark writes it, percent-encoded."""
+    url = urlsplit(name)
+    if url.scheme != "file":
+        return ""
+    try:
+        status = os.stat(unquote(url.path))
+    except FileNotFoundError:
+        return "absent"
+    return f"{status.st_mtime_ns} {status.st_size}"
 
 
 def _translated(error: Exception) -> Exception:

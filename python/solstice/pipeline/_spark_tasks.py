@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from solstice.errors import PipelineError
-from solstice.pipeline import _faults
 from solstice.pipeline._message import QueueMessage
 from solstice.pipeline._queue import Queue, open_queue
 from solstice.pipeline._split_writer import Heartbeat, SplitWriter
@@ -51,7 +50,6 @@ def write_batch_partition(target: WriteTarget, batch_id: str, batches: "Iterator
         with _writer(target, queue, batch_id, context) as writer:
             with Heartbeat(target.queue, writer.writer):
                 writer.write(batches)
-            _faults.reach("task.written")
             visible = writer.publish()
             return TaskOutput(context.partitionId(), writer.writer, writer.messages, visible)
     finally:

@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class SplitWriter:
-    """One attempt at one partition. As a context it discards what it wrote, unless it was handed over.
+    """One attempt at one partition. As a context it discards what it wrote, unless it was published or handed over.
 
     Its writer id names the directory of its payloads and has to be known to the queue before the first of them is
     written: a payload whose writer is not known is garbage.
@@ -59,8 +59,8 @@ class SplitWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._handed_over:
-            self._queue.withdraw_writer(self.writer)
+        # A publish may raise after it has happened, so the queue is asked. What a fenced one leaves is for the sweep.
+        if not self._handed_over and self._queue.withdraw_writer(self.writer):
             self._store.clear(f"{self._stage}/{self.writer}")
 
     def write(self, batches: "Iterable[pa.RecordBatch]") -> None:

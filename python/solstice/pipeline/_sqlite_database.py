@@ -4,13 +4,16 @@ import fcntl
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from solstice.errors import QueueError
 from solstice.pipeline._paths import fsync_directory, make_directories
 from solstice.pipeline._sqlite_schema import SCHEMA, VERSION
+
+_LOCK_POLL_S = 0.0005  # less than a transaction takes, so that everybody who waits gets a turn
 
 
 class Database:
@@ -19,10 +22,12 @@ class Database:
     A read transaction that stays open would keep the write-ahead log from ever being folded back into the file.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, lock_timeout_s: float = 60.0) -> None:
         self.path = path
+        self._lock_timeout_s = lock_timeout_s
         make_directories(path.parent)
-        # A lock in front of SQLite's own: its busy handler polls, and under load one worker of four never gets in.
+        # A lock in front of SQLite's own: its busy handler waits longer and longer between two tries, and under load
+        # one worker of four never gets in.
         self._lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._mutex = threading.Lock()
         try:
@@ -56,11 +61,25 @@ class Database:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         with self._mutex:
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            self._acquire()
             try:
                 yield
             finally:
                 fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    def _acquire(self) -> None:
+        deadline_s = time.monotonic() + self._lock_timeout_s
+        while True:
+            try:
+                return fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= deadline_s:
+                    raise QueueError(
+                        f"the queue {self.path} was not free within {self._lock_timeout_s:g} s: a process that holds"
+                        f" {self.path}.lock is stopped, or hangs on its disk.",
+                        remedy=f"Find it with `fuser -v {self.path}.lock`, let it go on or end it, and run again.",
+                    ) from None
+            time.sleep(_LOCK_POLL_S)
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -68,16 +87,20 @@ class Database:
         with self._locked():
             try:
                 self.connection.execute("BEGIN IMMEDIATE")
-                try:
-                    yield self.connection
-                except BaseException:
-                    self.connection.execute("ROLLBACK")
-                    raise
+                yield self.connection
                 self.connection.execute("COMMIT")
             except sqlite3.Error as error:
-                if self.connection.in_transaction:
-                    self.connection.execute("ROLLBACK")
+                self._roll_back()
                 raise QueueError(f"the queue {self.path} failed: {error}.") from error
+            except BaseException:
+                self._roll_back()
+                raise
+
+    def _roll_back(self) -> None:
+        # After some errors, a full disk for one, SQLite has done so itself. If it fails now, what came first says why.
+        if self.connection.in_transaction:
+            with suppress(sqlite3.Error):
+                self.connection.execute("ROLLBACK")
 
     def version(self) -> int:
         """A number that changes when another connection has committed something."""

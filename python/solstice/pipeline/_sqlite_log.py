@@ -41,9 +41,9 @@ def require_writer(connection: sqlite3.Connection, writer: str) -> None:
         )
 
 
-def forget_writer(connection: sqlite3.Connection, writer: str) -> None:
-    """End a writer."""
-    connection.execute("DELETE FROM writers WHERE writer = ?", (writer,))
+def forget_writer(connection: sqlite3.Connection, writer: str) -> bool:
+    """End a writer; returns whether it was known."""
+    return connection.execute("DELETE FROM writers WHERE writer = ?", (writer,)).rowcount > 0
 
 
 def forget_prepared(connection: sqlite3.Connection, stage: str, split_ids: Sequence[str]) -> None:

@@ -62,14 +62,15 @@ class SqliteQueue(Queue):
             require_writer(connection, writer)
             connection.execute("UPDATE writers SET lease_until = ? WHERE writer = ?", (self._now_s() + lease_s, writer))
 
-    def withdraw_writer(self, writer: str, *, at_fault: bool = True) -> None:
-        """Forget a writer; what it holds comes again."""
+    def withdraw_writer(self, writer: str, *, at_fault: bool = True) -> bool:
+        """Forget a writer; what it holds comes again. Returns whether it was still known."""
         with self._database.transaction() as connection:
-            forget_writer(connection, writer)
+            known = forget_writer(connection, writer)
             connection.execute(
                 "UPDATE inflight SET owner = NULL, failures = failures + ?, lease_until = 0 WHERE owner = ?",
                 (int(at_fault), writer),
             )
+            return known
 
     def fence(self, stages: Iterable[str]) -> None:
         """Forget all writers of these stages, and those whose lease has ended."""
@@ -132,11 +133,11 @@ class SqliteQueue(Queue):
         """Make a partition's splits visible if no other attempt was first."""
         with self._database.transaction() as connection:
             require_writer(connection, writer)
-            forget_writer(connection, writer)
             won = connection.execute(
                 "INSERT OR IGNORE INTO completions VALUES (?, ?, ?, ?)", (stage, batch_id, partition, len(messages))
             ).rowcount
             if won:
+                forget_writer(connection, writer)
                 append(connection, stage, messages)
             return bool(won)
 
@@ -170,12 +171,11 @@ class SqliteQueue(Queue):
                     remedy="Restore the queue that belongs to this checkpoint; or start with a new checkpoint "
                     "and another streamId.",
                 )
-            for writer in writers:
-                if batch == last + 1:
-                    require_writer(connection, writer)
-                forget_writer(connection, writer)
             if batch <= last:
                 return False
+            for writer in writers:
+                require_writer(connection, writer)
+                forget_writer(connection, writer)
             connection.execute(
                 "INSERT OR REPLACE INTO streams VALUES (?, ?, ?, ?)",
                 (stage, stream_id, known_query or query_id or "", batch),

@@ -30,7 +30,7 @@ class Stage:
     ) -> None:
         self.job = job
         self.name = name
-        self.work = work
+        self.work = work.owned_by(job.queue, name) if isinstance(work, ParquetSink) else work
         self.upstream = upstream
         self.min_workers, self.max_workers = _workers(workers)
         if retries < 0:

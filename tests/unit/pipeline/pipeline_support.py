@@ -81,7 +81,7 @@ def output_ids(root: Path) -> list[int]:
 
 
 def temporary_files(root: Path) -> list[Path]:
-    return list((root / "out" / "_tmp").glob("*"))
+    return [path for path in (root / "out" / "_tmp").rglob("*") if path.is_file()]
 
 
 def sink(root: Path) -> ParquetSink:

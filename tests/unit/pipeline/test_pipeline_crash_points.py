@@ -25,11 +25,12 @@ from solstice.pipeline._source_master import SourceContext
 from solstice.pipeline._worker import StageWorker, WorkerSpec
 root = Path({root!r})
 job = make_job(root, TableSource(splits=3))
+work = job.stages[0].sink(sink(root)).work
 queue = open_queue(job.queue)
 queue.subscribe("source", "sink")
 job.stages[0].work.master(SourceContext(job.name, "source", job.queue, job.payloads, job.state)).read()
 queue.register_writer("lonely", "sink", 600.0)
-spec = WorkerSpec("sink", "lonely", "source", job.queue, job.payloads, sink(root), 3, 600.0, RetryPolicy())
+spec = WorkerSpec("sink", "lonely", "source", job.queue, job.payloads, work, 3, 600.0, RetryPolicy())
 StageWorker(spec, threading.Event()).run()
 """
 

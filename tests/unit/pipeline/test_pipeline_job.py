@@ -230,7 +230,7 @@ def test_a_stop_without_drain_leaves_the_rest_for_the_next_run(tmp_path):
 
 
 def test_a_killed_worker_is_replaced_and_no_row_is_lost_or_doubled(tmp_path):
-    job = make_job(tmp_path, TableSource(splits=30))
+    job = make_job(tmp_path, TableSource(splits=80))
 
     def slow(table):
         time.sleep(0.05)
@@ -253,7 +253,7 @@ def test_a_killed_worker_is_replaced_and_no_row_is_lost_or_doubled(tmp_path):
     result = job.run()
     thread.join()
     assert len(killed) == 3
-    assert output_ids(tmp_path) == list(range(300))
+    assert output_ids(tmp_path) == list(range(800))
     assert result.dead == 0
     assert left_over(job) == set()
 

@@ -1,3 +1,6 @@
+import os
+import shutil
+
 import pyarrow as pa
 import pytest
 
@@ -94,8 +97,6 @@ def test_a_sweep_deletes_orphans_and_nothing_else(queue, store, tmp_path):
 
 
 def test_a_file_and_its_directory_are_synced_before_the_message_exists(store, monkeypatch):
-    import os
-
     synced = []
     fsync = os.fsync
     monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(os.readlink(f"/proc/self/fd/{fd}")), fsync(fd)))
@@ -104,3 +105,57 @@ def test_a_file_and_its_directory_are_synced_before_the_message_exists(store, mo
     assert f"{directory}/s0.arrow.tmp" in synced
     assert synced[-1] == directory
     assert str(store._root / "source") in synced
+
+
+def test_a_publish_that_raises_after_it_has_happened_keeps_its_payloads(queue, store, monkeypatch):
+    publish = queue.publish_partition
+
+    def interrupted(*given):
+        publish(*given)
+        raise KeyboardInterrupt
+
+    def run() -> None:
+        with attempt:
+            attempt.write(TABLE.to_batches())
+            attempt.publish()
+
+    attempt = writer(queue, store)
+    monkeypatch.setattr(queue, "publish_partition", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    assert queue.topic_progress("source").produced == 1
+    assert set(store.keys()) == {message.payload_key for message in attempt.messages}
+
+
+@pytest.mark.parametrize("gone", ["source", "source/w"])
+def test_a_sweep_goes_on_when_a_writer_discards_its_files_beside_it(queue, store, monkeypatch, tmp_path, gone):
+    store.store("source/w/s0", TABLE)
+    store.store("other/w/s0", TABLE)
+    scandir = os.scandir
+
+    def late(path):
+        if str(path) == f"{tmp_path}/payloads/{gone}":
+            shutil.rmtree(path, ignore_errors=True)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", late)
+    assert sweep(queue, store) == 1
+    assert list(store.keys()) == []
+
+
+def test_a_directory_that_cannot_be_read_is_not_taken_for_garbage(queue, store, monkeypatch):
+    with writer(queue, store) as published:
+        published.write(TABLE.to_batches())
+        published.publish()
+    scandir = os.scandir
+
+    def failing(path):
+        if str(path).endswith(published.writer):
+            raise OSError(5, "Input/output error")
+        return scandir(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", failing)
+        with pytest.raises(OSError, match="Input/output"):
+            sweep(queue, store)
+    assert len(list(store.keys())) == 1

@@ -1,0 +1,301 @@
+"""Worker processes that go wrong, and jobs that have to end all the same."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pytest
+from pipeline_support import TableSource, make_job, output_ids, sink, wait_until
+
+from solstice.errors import PipelineError, QueueError
+from solstice.pipeline import Operator, SourceMaster, SplitPayload
+from solstice.pipeline._source_master import SourceConfig, SourceContext
+from solstice.pipeline._sqlite_queue import SqliteQueue
+
+HANGS_S = 30.0
+
+
+def run_bounded(job) -> list:
+    """Run a job in a thread, so that one that hangs fails its test; returns its result or error."""
+    ended = []
+
+    def run() -> None:
+        try:
+            ended.append(job.run())
+        except Exception as error:  # noqa: BLE001 - the test looks at it
+            ended.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(HANGS_S)
+    if thread.is_alive():
+        job.stop(drain=False)
+        pytest.fail(f"the job has not ended within {HANGS_S} s")
+    return ended
+
+
+def running(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_a_broken_output_place_is_no_failure_of_the_splits(tmp_path):
+    def job():
+        job = make_job(tmp_path, TableSource(splits=3))
+        job.stages[0].sink(sink(tmp_path), retries=0)
+        return job
+
+    (tmp_path / "out").write_text("in the way")
+    with pytest.raises(NotADirectoryError):
+        job().run()
+    (tmp_path / "out").unlink()
+    result = job().run()
+    assert (result.dead, job().dead_letters()) == (0, [])
+    assert output_ids(tmp_path) == list(range(30))
+
+
+def test_what_an_operator_forked_ends_with_its_worker_and_holds_up_nobody(tmp_path):
+    mark = tmp_path / "forked"
+
+    def forking(table):
+        if not mark.exists():
+            pid = os.fork()
+            if pid == 0:
+                time.sleep(600)
+                os._exit(0)
+            mark.write_text(str(pid))
+            os.kill(os.getpid(), signal.SIGKILL)
+        return table
+
+    job = make_job(tmp_path, TableSource(splits=2))
+    job.stages[0].map(forking).sink(sink(tmp_path))
+    (result,) = run_bounded(job)
+    assert result.stage("sink").settled == 2
+    wait_until(lambda: not running(int(mark.read_text())), "the forked process gone")
+
+
+def test_a_forked_process_that_left_the_group_does_not_hold_up_the_end(tmp_path):
+    mark = tmp_path / "forked"
+
+    def forking(table):
+        if not mark.exists():
+            pid = os.fork()
+            if pid == 0:
+                os.setsid()
+                time.sleep(2 * HANGS_S)
+                os._exit(0)
+            mark.write_text(str(pid))
+            time.sleep(0.5)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return table
+
+    job = make_job(tmp_path, TableSource(splits=2))
+    job.stages[0].map(forking).sink(sink(tmp_path))
+    try:
+        (result,) = run_bounded(job)
+    finally:
+        os.kill(int(mark.read_text()), signal.SIGKILL)
+    assert result.stage("sink").settled == 2
+
+
+class FailsToLoad:
+    """What unpickling does, instead of giving an object."""
+
+    def __init__(self, expression: str) -> None:
+        self.expression = expression
+
+    def __reduce__(self):
+        return (eval, (self.expression,))
+
+
+def test_an_error_of_any_size_reaches_the_driver(tmp_path):
+    load = FailsToLoad("int('x' * 200_000)")
+    huge = FailsToLoad("(_ for _ in ()).throw(ValueError('x' * 200_000))")
+    for bad in (load, huge):
+        job = make_job(tmp_path / str(id(bad)), TableSource(splits=1))
+        job.stages[0].map(lambda table, bad=bad: (bad, table)[1], name="m").sink(sink(tmp_path))
+        (error,) = run_bounded(job)
+        assert type(error) is ValueError
+    assert len(str(error)) == 200_000
+
+
+@pytest.mark.parametrize(
+    ("expression", "ending"),
+    [("__import__('os').kill(__import__('os').getpid(), 9)", "signal 9"), ("exit(0)", "status 0")],
+)
+def test_workers_that_die_while_they_load_their_function_end_the_job(tmp_path, expression, ending):
+    bad = FailsToLoad(expression)
+    job = make_job(tmp_path, TableSource(splits=1))
+    job.stages[0].map(lambda table: (bad, table)[1], name="loads").sink(sink(tmp_path))
+    (error,) = run_bounded(job)
+    assert isinstance(error, PipelineError)
+    assert "stage 'loads'" in str(error)
+    assert ending in str(error)
+
+
+def test_a_program_of_the_operator_finds_its_standard_input_empty(tmp_path):
+    def reads(table):
+        assert subprocess.run(["cat"], stdout=subprocess.PIPE, check=True).stdout == b""
+        return table
+
+    job = make_job(tmp_path, TableSource(splits=2))
+    job.stages[0].map(reads, retries=0).sink(sink(tmp_path))
+    (result,) = run_bounded(job)
+    assert (result.stage("sink").settled, result.dead) == (2, 0)
+
+
+def test_no_worker_is_left_when_the_queue_fails(tmp_path, monkeypatch):
+    def slow(table):
+        time.sleep(100)
+        return table
+
+    job = make_job(tmp_path, TableSource(splits=4))
+    job.stages[0].map(slow, workers=3)
+    pids = []
+
+    def broken(*ignored, **options):
+        raise QueueError("disk full")
+
+    def break_it() -> None:
+        wait_until(lambda: job.progress()[1].in_flight == 3, "three splits in flight")
+        pids.extend(job.worker_pids()["slow"])
+        monkeypatch.setattr(SqliteQueue, "withdraw_writer", broken)
+        os.kill(pids[0], signal.SIGKILL)
+
+    thread = threading.Thread(target=break_it)
+    thread.start()
+    with pytest.raises(QueueError, match="disk full"):
+        job.run()
+    thread.join()
+    assert len(pids) == 3
+    assert not any(running(pid) for pid in pids)
+
+
+class ReturnsATable(Operator):
+    def process_split(self, split, payload):
+        return payload.to_arrow()
+
+
+class WrapsSomethingElse(Operator):
+    def process_split(self, split, payload):
+        return SplitPayload.from_arrow(payload.to_arrow().to_pylist(), split.split_id)
+
+
+@pytest.mark.parametrize(("operator", "returned"), [(ReturnsATable(), "a Table"), (WrapsSomethingElse(), "a list")])
+def test_a_class_operator_that_returns_something_else_fails_its_splits(tmp_path, operator, returned):
+    job = make_job(tmp_path, TableSource(splits=2))
+    job.stages[0].map(operator, retries=0).sink(sink(tmp_path))
+    assert job.run().dead == 2
+    error = job.dead_letters()[0].error
+    assert error.startswith("OperatorError")
+    assert f"{type(operator).__name__}.process_split returned {returned}" in error
+
+
+def test_rows_that_parquet_cannot_hold_are_the_splits_failure(tmp_path):
+    def poison(table):
+        if table["id"][0].as_py() != 10:
+            return table
+        return table.append_column("x", pa.array([{}] * len(table), pa.struct([])))
+
+    job = make_job(tmp_path, TableSource(splits=3))
+    job.stages[0].map(poison).sink(sink(tmp_path), retries=1)
+    assert job.run().dead == 1
+    (letter,) = job.dead_letters()
+    assert (letter.group, letter.attempt) == ("sink", 2)
+    assert letter.error.startswith("ArrowNotImplementedError")
+    assert output_ids(tmp_path) == [*range(10), *range(20, 30)]
+
+
+class Stuck(SourceConfig):
+    def master(self, context):
+        return StuckMaster(context)
+
+
+class StuckMaster(SourceMaster):
+    def read(self) -> None:
+        threading.Event().wait()
+
+
+def test_a_source_that_does_not_stop_is_an_error_that_names_it(tmp_path):
+    source = StuckMaster(SourceContext("numbers", "tap", "", "", tmp_path))
+    source.start()
+    source.stop()
+    with pytest.raises(PipelineError, match=r"source 'tap' .* still runs after 0\.1 s"):
+        source.join(0.1)
+
+
+def test_what_fails_while_a_job_ends_does_not_hide_why_it_failed(tmp_path, monkeypatch):
+    monkeypatch.setattr("solstice.pipeline._run._JOIN_S", 0.1)
+    job = make_job(tmp_path, Stuck())
+    job.stages[0].sink(sink(tmp_path))
+
+    def fail(stages):
+        raise RuntimeError("the reason")
+
+    with pytest.raises(RuntimeError, match="the reason") as caught:
+        job.run(on_progress=fail)
+    assert "source 'source' was stopped and still runs" in caught.value.__notes__[0]
+
+
+STUCK = """
+import sys
+sys.path.insert(0, {support!r})
+from pathlib import Path
+from pipeline_support import make_job, sink
+from test_pipeline_workers import Stuck
+root = Path({root!r})
+job = make_job(root, Stuck())
+job.stages[0].sink(sink(root))
+job.run(on_progress=lambda stages: (root / "pids").write_text(" ".join(map(str, job.worker_pids()["sink"]))))
+"""
+
+
+def test_ctrl_c_ends_the_waiting_for_a_source_that_does_not_stop(tmp_path):
+    code = STUCK.format(support=str(Path(__file__).parent), root=str(tmp_path))
+    driver = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: (tmp_path / "pids").exists() and bool((tmp_path / "pids").read_text()), "a worker")
+    workers = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    try:
+        deadline = time.monotonic() + HANGS_S
+        while driver.poll() is None and time.monotonic() < deadline:
+            driver.send_signal(signal.SIGINT)
+            time.sleep(0.5)
+        assert driver.poll() is not None, "it still waits"
+    finally:
+        driver.kill()
+        trace = driver.communicate()[1]
+    assert "KeyboardInterrupt" in trace
+    assert not any(running(pid) for pid in workers)
+
+
+def test_a_stop_may_interrupt_the_run_wherever_it_is(tmp_path):
+    """As a signal handler does: in the thread of the run, also while that holds a lock of the threading module."""
+    job = make_job(tmp_path, TableSource(endless=True))
+    job.stages[0].sink(sink(tmp_path))
+    watching, interrupted = [], []
+
+    def at_each_line(frame, event, argument):
+        job.stop(drain=False)
+        interrupted.append(frame.f_lineno)
+        return at_each_line
+
+    def trace(frame, event, argument):
+        return at_each_line if watching and frame.f_code.co_filename == threading.__file__ else None
+
+    def run() -> None:
+        sys.settrace(trace)
+        job.run(on_progress=watching.append)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(HANGS_S)
+    assert not thread.is_alive()
+    assert interrupted
