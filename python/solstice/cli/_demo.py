@@ -15,6 +15,7 @@ from solstice.errors import ConfigError, JobFailedError
 
 _PLAIN_EVERY_S = 2.0
 _MARK = ".solstice-demo"
+_CONTENT = ("state", "events")
 _LABELS = {"published": "published", "spark": "through Spark", "scored": "scored", "stored": "in parquet"}
 
 
@@ -26,12 +27,12 @@ def demo(
     from solstice.testing import PubSubEmulator
 
     folder = _fresh(output)
-    parquet = folder / "events"
+    state, parquet = (folder / name for name in _CONTENT)
     with PubSubEmulator() as emulator:
         emulator.create_topic(TOPIC)
         emulator.create_subscription(SUBSCRIPTION, TOPIC, ack_deadline_s=60)
         console().print(f"Pub/Sub emulator at {emulator.address}, Spark starting, {events:,} events to come.")
-        job = build(emulator.address, folder / "state", parquet)
+        job = build(emulator.address, state, parquet)
         run = _Run(job, emulator, events)
         seconds = run.until_done()
         counters = emulator.counters(SUBSCRIPTION)
@@ -78,6 +79,8 @@ class _Run:
             self._job.stop(drain=False)
 
     def _look(self, stages: list[Any], display: "_Display") -> None:
+        if self._failure is not None:
+            self._job.stop(drain=False)  # the publisher's own stop found no run yet if it failed before there was one
         published = self._emulator.published(TOPIC)
         by_name = {stage.stage: stage for stage in stages}
         spark, scored, stored = (
@@ -144,7 +147,7 @@ def _query(parquet: Path) -> _Answer:
     import solstice.connect as sc
 
     with sc.local() as spark:
-        table = f"parquet.`{parquet.absolute()}`"
+        table = "parquet.`" + str(parquet).replace("`", "``") + "`"
         [(rows, distinct)] = spark.sql(f"select count(*), count(distinct event) from {table}").collect()
         by_country = spark.sql(
             f"select country, count(*) as clicks, round(avg(score), 3) as score from {table} group by 1 order by 1"
@@ -181,15 +184,31 @@ def _summary(answer: _Answer, published: int, seconds: float, counters: dict[str
 
 def _fresh(output: Path) -> Path:
     """An empty folder; what an earlier demo left there goes, anything else stays."""
-    if output.exists() and any(output.iterdir()):
-        if not (output / _MARK).exists():
-            raise ConfigError(
-                f"{output} is not empty and not from an earlier demo.",
-                option="output",
-                value=str(output),
-                remedy="Name another folder: solstice demo --output FOLDER",
-            )
-        shutil.rmtree(output)
-    output.mkdir(parents=True, exist_ok=True)
-    (output / _MARK).touch()
-    return output.absolute()
+    folder = output.resolve()
+    try:
+        if folder.exists() and any(folder.iterdir()):
+            if not (folder / _MARK).exists():
+                raise _refused(output, "is not empty and not from an earlier demo")
+            for left in (_MARK, *_CONTENT):
+                _remove(folder / left)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / _MARK).touch()
+    except OSError as error:
+        raise _refused(output, f"cannot be used: {error}") from error
+    return folder
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _refused(output: Path, why: str) -> ConfigError:
+    return ConfigError(
+        f"{output} {why}.",
+        option="output",
+        value=str(output),
+        remedy="Name another folder: solstice demo --output FOLDER",
+    )

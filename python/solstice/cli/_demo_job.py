@@ -49,7 +49,7 @@ def build(address: str, state: Path, output: Path) -> Any:
         reader = spark.readStream.format("pubsub")
         return reader.option("subscriptionId", SUBSCRIPTION).option("emulatorHost", address).load()
 
-    job = Job("demo", state=state)
+    job = Job("demo", state=state, on_error="fail")
     source = SparkSourceV2Config(
         dataframe_fn=clicks,
         trigger="500 milliseconds",

@@ -7,6 +7,7 @@ would have to hide it behind ``if __name__ == "__main__"``. Functions of the scr
 import contextlib
 import os
 import pickle
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -31,19 +32,19 @@ class WorkerProcess:
     def __init__(self, spec: WorkerSpec) -> None:
         self.worker = spec.worker
         body = pickle.dumps((sys.path, _closures.dumps(spec)))
-        report, child_report = os.pipe()
+        # Memory and not a pipe: it holds a report of any size, and reading it waits for nobody who inherited it.
+        self._report = os.memfd_create(f"solstice-report-{spec.worker}")
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _COMMAND, _PACKAGES, str(child_report)],
+                [sys.executable, "-c", _COMMAND, _PACKAGES, str(self._report)],
                 stdin=subprocess.PIPE,
-                pass_fds=[child_report],
+                pass_fds=[self._report],
+                start_new_session=True,  # its group is then what it started, which ends with it
             )
         except BaseException:
-            os.close(report)
+            os.close(self._report)
             raise
-        finally:
-            os.close(child_report)
-        self._report = os.fdopen(report, "rb")
+        self.ready = False
         self._stdin: IO[bytes] | None = self._process.stdin
         self._send(LENGTH.pack(len(body)) + body)
 
@@ -55,35 +56,48 @@ class WorkerProcess:
     @property
     def alive(self) -> bool:
         """Whether the process still runs."""
-        return self._process.poll() is None
+        if self._process.returncode is not None:
+            return False
+        try:  # it is not reaped here: until ``close`` its group keeps its number
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+        except ChildProcessError:
+            return False
 
     @property
-    def returncode(self) -> int | None:
-        """The exit status, negative for a signal; None while it runs."""
-        return self._process.poll()
+    def ending(self) -> str:
+        """How the process ended, in words; after ``close``."""
+        status = self._process.returncode
+        return f"signal {-status} ({signal.strsignal(-status)})" if status < 0 else f"status {status}"
 
     def stop(self) -> None:
         """Ask the worker to end after the split that it has."""
         self._send(STOP)
 
     def kill(self) -> None:
-        """End it now; what it holds is done again."""
-        self._process.kill()
+        """End it now, with what it started; what it holds is done again."""
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
 
     def close(self) -> Exception | None:
-        """Wait for the end of the process and give its pipes back.
+        """Wait for the end of the process, end what it started, and give its descriptors back.
 
         Returns why the worker cannot simply be replaced; None if it can: it was killed, fenced, or ended by the user's
         code, and a split that does this every time is buried after its retries.
         """
+        with contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        self.kill()
         self._process.wait()
-        with self._report:
-            error = self._error(self._report.read())
+        with os.fdopen(self._report, "rb") as file:
+            file.seek(0)
+            report = file.read()
+        self.ready = report.startswith(READY)
         if self._stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self._stdin.close()
             self._stdin = None
-        return error
+        return self._error(report)
 
     def _error(self, report: bytes) -> Exception | None:
         if len(report) > len(READY):
@@ -92,7 +106,7 @@ class WorkerProcess:
         if self._process.returncode in (0, EXIT_FENCED) or self._process.returncode < 0 or report == READY:
             return None
         return PipelineError(
-            f"worker {self.worker} ended with status {self._process.returncode} before it had started.",
+            f"worker {self.worker} ended with {self.ending} before it had started.",
             remedy="Its standard error has the reason.",
         )
 

@@ -61,6 +61,19 @@ class MapOperator(Operator):
         return SplitPayload.from_arrow(result, split.split_id)
 
 
+def check_result(operator: Operator, result: Any, split: Split) -> SplitPayload | None:
+    """What ``process_split`` returned, if it is what it has to be."""
+    import pyarrow as pa
+
+    if result is None or (isinstance(result, SplitPayload) and isinstance(result.to_arrow(), pa.Table)):
+        return result
+    held = result.to_arrow() if isinstance(result, SplitPayload) else result
+    raise OperatorError(
+        f"{type(operator).__name__}.process_split returned a {type(held).__name__} for split {split.split_id!r}.",
+        remedy="Return SplitPayload.from_arrow(table, split.split_id), or None to drop the split.",
+    )
+
+
 def _takes_polars(function: Callable[[Any], Any]) -> bool:
     """Read the annotation without resolving it: a name such as "pl.DataFrame" need not be importable here."""
     try:

@@ -124,6 +124,10 @@ class Consumer(ABC):
         """Give a delivery back, to come again after ``delay_s``, or bury it when it has been retried often enough."""
 
     @abstractmethod
+    def require(self, delivery: Delivery) -> None:
+        """Raise LeaseLostError when the delivery was given to another worker, or this one was fenced."""
+
+    @abstractmethod
     def extend(self) -> None:
         """Renew the leases of everything that this worker holds."""
 

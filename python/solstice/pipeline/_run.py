@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _TICK_S = 0.05
 _PROGRESS_S = 0.5
 _SWEEP_S = 60.0
+_POLL_S = 0.01
 _JOIN_S = 60.0
 _JOIN_AFTER_ERROR_S = 5.0
 
@@ -36,8 +37,9 @@ class JobRun:
         self.progress: list[StageProgress] = []
         self._job = job
         self._on_progress = on_progress
-        self._drain = threading.Event()
-        self._abandon = threading.Event()
+        # Plain values: an Event's lock may be held by the very thread that a signal handler interrupts.
+        self._drain = False
+        self._abandon = False
         self._sources: dict[str, SourceMaster] = {}
         self._masters: dict[str, StageMaster] = {}
         self._rates = _Rates()
@@ -45,8 +47,8 @@ class JobRun:
     def stop(self, *, drain: bool) -> None:
         """Ask the run to end; from any thread, also from a signal handler."""
         if not drain:
-            self._abandon.set()
-        self._drain.set()
+            self._abandon = True
+        self._drain = True
 
     def worker_pids(self) -> dict[str, list[int]]:
         """The worker processes of each stage."""
@@ -59,18 +61,19 @@ class JobRun:
             raise ConfigError(
                 f"job {job.name!r} does nothing.", option="stages", remedy="Add job.source(...).map(...).sink(...)."
             )
-        with exclusive(job.state, job.name), contextlib.closing(open_queue(job.queue)) as queue, self._signals():
-            self._prepare(queue)
+        with exclusive(job.state, job.name), contextlib.closing(open_queue(job.queue)) as queue:
             try:
-                self._start(queue)
-                self._watch(queue)
-            except BaseException:
-                self._end(_JOIN_AFTER_ERROR_S)
+                with self._signals():  # and no longer: a Ctrl-C while the job ends is to end the waiting
+                    self._prepare(queue)
+                    self._start(queue)
+                    self._watch(queue)
+            except BaseException as error:
+                self._end_after(error)
                 raise
             self._end(_JOIN_S)
             self._fence_and_sweep(queue)
             stages = tuple(self._snapshot(queue))
-        return JobResult(job.name, self._drain.is_set(), time.monotonic() - started_s, stages)
+        return JobResult(job.name, self._drain, time.monotonic() - started_s, stages)
 
     def _prepare(self, queue: Queue) -> None:
         plan = json.dumps([[stage.name, stage.upstream and stage.upstream.name] for stage in self._job.stages])
@@ -104,8 +107,8 @@ class JobRun:
     def _watch(self, queue: Queue) -> None:
         stopped = False
         next_progress_s, next_sweep_s = 0.0, time.monotonic() + _SWEEP_S
-        while not self._abandon.is_set():
-            if self._drain.is_set() and not stopped:
+        while not self._abandon:
+            if self._drain and not stopped:
                 stopped = True
                 for source in self._sources.values():
                     source.stop()
@@ -128,19 +131,32 @@ class JobRun:
             if now_s >= next_sweep_s:
                 next_sweep_s = now_s + _SWEEP_S
                 sweep(queue, open_store(self._job.payloads))
-            self._abandon.wait(_TICK_S)
+            time.sleep(_TICK_S)
 
     def _end(self, timeout_s: float) -> None:
-        """Stop everything, in this order: a source that fails to stop must not leave workers behind."""
-        for master in self._masters.values():
-            master.stop()
-        for source in self._sources.values():
-            source.stop()
-        with contextlib.ExitStack() as ends:  # each is tried even if another one raises
+        """Stop everything. Last comes first, and each is tried even if another one raises: no worker is left behind."""
+        with contextlib.ExitStack() as ends:
             for source in self._sources.values():
-                ends.callback(source.join)
+                ends.callback(source.join, _JOIN_S)
             for master in self._masters.values():
-                ends.callback(master.join, timeout_s)
+                ends.callback(master.close)
+            ends.callback(self._wait_for_workers, timeout_s)
+            for source in self._sources.values():
+                ends.callback(source.stop)
+            for master in self._masters.values():
+                ends.callback(master.stop)
+
+    def _end_after(self, error: BaseException) -> None:
+        """End without hiding what made the job fail."""
+        try:
+            self._end(_JOIN_AFTER_ERROR_S)
+        except Exception as another:  # noqa: BLE001 - it becomes a part of the first
+            error.add_note(f"And while the job ended: {type(another).__name__}: {another}")
+
+    def _wait_for_workers(self, timeout_s: float) -> None:
+        deadline_s = time.monotonic() + timeout_s
+        while any(master.workers for master in self._masters.values()) and time.monotonic() < deadline_s:
+            time.sleep(_POLL_S)
 
     def _check_dead(self, queue: Queue) -> None:
         if self._job.on_error != "fail" or not any(master.group.dead for master in self._masters.values()):
@@ -195,7 +211,7 @@ class JobRun:
             return
 
         def interrupt(number: int, frame: FrameType | None) -> None:
-            self.stop(drain=not self._drain.is_set())
+            self.stop(drain=not self._drain)
 
         before = signal.signal(signal.SIGINT, interrupt)
         try:

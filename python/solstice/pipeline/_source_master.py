@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 
+from solstice.errors import PipelineError
 from solstice.pipeline._operator import OperatorConfig
 
 _log = logging.getLogger(__name__)
@@ -51,10 +52,16 @@ class SourceMaster(ABC):
         """Ask the source to end early; what is visible stays so."""
         self._stop.set()
 
-    def join(self) -> None:
-        """Wait until the source has ended."""
-        if self._thread.ident is not None:
-            self._thread.join()
+    def join(self, timeout_s: float) -> None:
+        """Wait until the source has ended. Raises PipelineError if it has not within ``timeout_s``."""
+        if self._thread.ident is None:
+            return
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            raise PipelineError(
+                f"source {self.context.stage!r} was stopped and still runs after {timeout_s:g} s.",
+                remedy="Nothing is lost, but end this process before the job runs again.",
+            )
 
     @property
     def over(self) -> bool:

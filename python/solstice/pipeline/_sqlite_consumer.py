@@ -85,6 +85,11 @@ class SqliteConsumer(Consumer):
                 )
             return Settlement(self._take(connection) if take else None)
 
+    def require(self, delivery: Delivery) -> None:
+        """Raise LeaseLostError when the delivery is another's by now."""
+        with self._database.transaction() as connection:
+            self._require_ours(connection, delivery)
+
     def extend(self) -> None:
         """Renew the worker's own lease and those of what it holds. Raises LeaseLostError when it was fenced."""
         with self._lease_database.transaction() as connection:

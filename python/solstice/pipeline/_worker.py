@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from solstice._core.retry import RetryPolicy
-from solstice.errors import LeaseLostError, PayloadMissingError, QueueError
+from solstice.errors import LeaseLostError, PayloadMissingError, QueueError, SolsticeError
 from solstice.pipeline import _faults
 from solstice.pipeline._message import QueueMessage
-from solstice.pipeline._operator import Operator
+from solstice.pipeline._operator import Operator, check_result
 from solstice.pipeline._queue import Delivery, Prepared, Settlement, open_consumer, open_queue
 from solstice.pipeline._sink import ParquetSink
 from solstice.pipeline._split import Split, SplitPayload, derived_split_id
@@ -100,14 +100,23 @@ class StageWorker:
         try:
             payload = self._load(delivery.message)
             if isinstance(self._spec.work, Operator):
-                result = self._spec.work.process_split(split, payload)
+                result = check_result(self._spec.work, self._spec.work.process_split(split, payload), split)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - what the user's code raises is the split's failure
             return self._fail(delivery, error)
-        # Storing is not the split's fault when it fails (a full disk): that ends the worker and the job says why.
-        if isinstance(self._spec.work, Operator):
-            output = self._store_output(split, result)
-        else:
-            output = _Result(prepared=[self._spec.work.write(split, payload)])
+        try:
+            if isinstance(self._spec.work, Operator):
+                output = self._store_output(split, result)
+            else:
+                output = _Result(prepared=[self._spec.work.write(split, payload)])
+        except Exception as error:
+            try:  # a worker that stood still for longer than its lease finds the file of the one that did the split
+                self._consumer.require(delivery)
+            except LeaseLostError as lost:
+                self._undo_after_a_lost_lease(_Result(), lost)
+                return None
+            if _of_the_rows(error):
+                return self._fail(delivery, error)
+            raise  # a full disk is not the split's fault: it ends the worker, and the job says why
         return self._settle(delivery, output)
 
     def _load(self, message: QueueMessage) -> SplitPayload:
@@ -200,3 +209,12 @@ class StageWorker:
             except QueueError as error:
                 self._lease_error = error
                 return
+
+
+def _of_the_rows(error: Exception) -> bool:
+    """Whether storing failed because of what was to be stored, not because of the place."""
+    import pyarrow as pa
+
+    return isinstance(error, (pa.ArrowException, TypeError, ValueError)) and not isinstance(
+        error, (OSError, SolsticeError)
+    )

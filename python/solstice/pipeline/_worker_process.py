@@ -1,8 +1,8 @@
 """The process of a local worker, as its parent starts it.
 
 Standard input carries the pickled WorkerSpec, then one byte ``s`` when the worker shall stop; its end means that the
-parent is gone, and then so is the worker. Through a pipe go back one byte ``r`` when the worker has all that it needs,
-and then the error that no other worker would escape either, if there is one.
+parent is gone, and then so is the worker. Into a file in memory go one byte ``r`` when the worker has all that it
+needs, and then the error that no other worker would escape either, if there is one.
 """
 
 import ctypes
@@ -34,10 +34,12 @@ def main(report_descriptor: int) -> int:
     # Ctrl-C reaches the whole process group; the parent decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    os.set_inheritable(report_descriptor, False)
+    control = _take_standard_input()
     try:
-        spec = _read_spec()
+        spec = _read_spec(control)
         stop = threading.Event()
-        threading.Thread(target=_watch_parent, args=(stop,), name="parent", daemon=True).start()
+        threading.Thread(target=_watch_parent, args=(control, stop), name="parent", daemon=True).start()
         from solstice.pipeline._worker import StageWorker
 
         worker = StageWorker(spec, stop)
@@ -53,27 +55,36 @@ def main(report_descriptor: int) -> int:
     return 0
 
 
-def _read_spec() -> Any:
+def _take_standard_input() -> int:
+    """Move the parent's pipe to a descriptor of our own: the programs that user code starts read standard input."""
+    control = os.dup(_STDIN)
+    empty = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, _STDIN)
+    os.close(empty)
+    return control
+
+
+def _read_spec(control: int) -> Any:
     from solstice.pipeline import _closures
 
-    (length,) = LENGTH.unpack(_read(LENGTH.size))
-    search_path, body = pickle.loads(_read(length))
+    (length,) = LENGTH.unpack(_read(control, LENGTH.size))
+    search_path, body = pickle.loads(_read(control, length))
     sys.path[:] = search_path  # functions that were pickled by name are found where the parent found them
     return _closures.loads(body)
 
 
-def _read(size: int) -> bytes:
-    """Read from the pipe itself: a thread that blocks in ``sys.stdin`` crashes the interpreter when it ends."""
+def _read(control: int, size: int) -> bytes:
+    """Read from the pipe itself: a thread that blocks in a file object crashes the interpreter when it ends."""
     data = b""
     while len(data) < size:
-        if not (more := os.read(_STDIN, size - len(data))):
+        if not (more := os.read(control, size - len(data))):
             os._exit(EXIT_FENCED)
         data += more
     return data
 
 
-def _watch_parent(stop: threading.Event) -> None:
-    while _read(1) == STOP:
+def _watch_parent(control: int, stop: threading.Event) -> None:
+    while _read(control, 1) == STOP:
         stop.set()
 
 

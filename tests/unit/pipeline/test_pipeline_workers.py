@@ -14,7 +14,7 @@ import pytest
 from pipeline_support import TableSource, make_job, output_ids, sink, wait_until
 
 from solstice.errors import PipelineError, QueueError
-from solstice.pipeline import Operator, SourceMaster, SplitPayload
+from solstice.pipeline import Operator, ParquetSink, SourceMaster, SplitPayload
 from solstice.pipeline._source_master import SourceConfig, SourceContext
 from solstice.pipeline._sqlite_queue import SqliteQueue
 
@@ -212,6 +212,40 @@ def test_rows_that_parquet_cannot_hold_are_the_splits_failure(tmp_path):
     assert (letter.group, letter.attempt) == ("sink", 2)
     assert letter.error.startswith("ArrowNotImplementedError")
     assert output_ids(tmp_path) == [*range(10), *range(20, 30)]
+
+
+class StandsStill(ParquetSink):
+    """Its first attempt at the first split stops its process, as a suspended machine would."""
+
+    def write(self, split, payload):
+        if split.attempt == 1 and split.split_id == "source-b0-p0-s0":
+            (self.path.parent / "stopped").write_text(f"{os.getpid()}.")
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return super().write(split, payload)
+
+
+def test_a_sink_worker_that_wakes_up_after_another_did_its_split_goes_on(tmp_path):
+    stopped = tmp_path / "stopped"
+    job = make_job(tmp_path, TableSource(endless=True), lease_s=1.0)
+    job.stages[0].sink(StandsStill(tmp_path / "out"), workers=2)
+    pids = []
+
+    def wake() -> None:
+        wait_until(lambda: stopped.exists() and stopped.read_text().endswith("."), "a worker that stands still")
+        pid = int(stopped.read_text()[:-1])
+        wait_until((tmp_path / "out" / "source-b0-p0-s0.parquet").exists, "its split done by another")
+        os.kill(pid, signal.SIGCONT)
+        before = job.progress()[1].settled
+        wait_until(lambda: job.progress()[1].settled > before + 5, "progress after it")
+        pids.extend([pid, *job.worker_pids()["sink"]])
+        job.stop()
+
+    thread = threading.Thread(target=wake)
+    thread.start()
+    result = job.run()
+    thread.join()
+    assert pids[0] in pids[1:]
+    assert (result.dead, output_ids(tmp_path)) == (0, list(range(result.stage("sink").settled * 10)))
 
 
 class Stuck(SourceConfig):
