@@ -10,7 +10,8 @@ MASK = "***"
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _PARAMS_START = re.compile(r"[;?]")
-_SECRET_PARAM = re.compile(r"token|password|secret|credential|api_?key", re.IGNORECASE)
+# Headers (x-...) go to the server as they are and often carry a credential.
+_SECRET_PARAM = re.compile(r"token|password|secret|credential|api[-_]?key|auth|^x-", re.IGNORECASE)
 
 
 @dataclass(frozen=True)

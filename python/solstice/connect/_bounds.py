@@ -1,13 +1,26 @@
 """Guards against results that are larger than the caller has in mind."""
 
 from solstice.connect._execution import Batch
-from solstice.errors import ResultTooLargeError
+from solstice.errors import ConfigError, ResultTooLargeError
+
+
+def is_whole(value: object) -> bool:
+    """Whether it is a whole number: of Python, or of numpy and the like."""
+    return hasattr(value, "__index__") and not isinstance(value, bool)
 
 
 class Bounds:
     """Counts what arrives for ``method`` and stops at a bound; None is no bound."""
 
     def __init__(self, method: str, max_rows: int | None, max_bytes: int | None) -> None:
+        for option, bound in (("max_rows", max_rows), ("max_bytes", max_bytes)):
+            if bound is not None and not (is_whole(bound) and bound >= 0):
+                raise ConfigError(
+                    f"{method}({option}={bound!r}) is not possible.",
+                    option=option,
+                    value=bound,
+                    remedy="Pass a whole number from 0 up, or None for no bound.",
+                )
         self._method = method
         self._max_rows = max_rows
         self._max_bytes = max_bytes

@@ -1,11 +1,12 @@
 """The DataFrame: a plan and a session; nothing runs until rows, Arrow data or a count are asked for."""
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from solstice._core.extras import require
 from solstice.connect import _decode, types
-from solstice.connect._bounds import Bounds
+from solstice.connect._bounds import Bounds, is_whole
 from solstice.connect._execution import Batch
 from solstice.connect._plan import Aggregate, Function, Limit, Literal, Relation
 from solstice.connect._row import Row
@@ -52,8 +53,8 @@ class DataFrame:
 
     def limit(self, n: int) -> "DataFrame":
         """At most the first ``n`` rows."""
-        if not 0 <= n <= _MAX_LIMIT:
-            raise InvalidPlanError(f"limit({n}) is not possible.", remedy=f"Pass a number from 0 to {_MAX_LIMIT}.")
+        if not (is_whole(n) and 0 <= n <= _MAX_LIMIT):
+            raise InvalidPlanError(f"limit({n!r}) is not possible.", remedy=f"Pass a number from 0 to {_MAX_LIMIT}.")
         return DataFrame(self._session, Limit(self._relation, n))
 
     def count(self) -> int:
@@ -64,8 +65,11 @@ class DataFrame:
         return number
 
     def collect(self, *, max_rows: int | None = None, max_bytes: int | None = None) -> list[Row]:
-        """All rows, as a list. A bound that is set and exceeded raises ResultTooLargeError."""
-        _, batches = self._fetch(Bounds("collect", max_rows, max_bytes))
+        """All rows, as a list. A bound that is set and exceeded raises ResultTooLargeError.
+
+        A ``variant`` arrives as Spark encodes it, a Row of two binary values; ``to_json(v)`` in the query reads it.
+        """
+        _, batches = self._fetch(Bounds("collect", max_rows, max_bytes), check=_decode.check_rows)
         rows: list[Row] = []
         batches.reverse()
         # Over all batches at once: the collector, switched on in between, would walk all rows so far each time.
@@ -83,31 +87,32 @@ class DataFrame:
     ) -> "pl.DataFrame":
         """The result as a Polars DataFrame, bounded: more raises ResultTooLargeError. None lifts a bound."""
         polars = require("polars", "polars")
-        return polars.from_arrow(self._table(Bounds("to_polars", max_rows, max_bytes)))
+        return polars.from_arrow(self._table(Bounds("to_polars", max_rows, max_bytes), check=_decode.check_polars))
 
     def iter_batches(self) -> "Iterator[pa.RecordBatch]":
         """Arrow record batches as they arrive, in constant memory. Closing the iterator early ends the query."""
-        for item in self._session._query(self._relation):
-            if isinstance(item, Batch):
-                yield from _decode.read_batches(item)[1]
+        with contextlib.closing(self._session._query(self._relation)) as items:
+            for item in items:
+                if isinstance(item, Batch):
+                    yield from _decode.read_batches(item)[1]
 
-    def _table(self, bounds: Bounds) -> Any:
-        schema, batches = self._fetch(bounds)
+    def _table(self, bounds: Bounds, check: Callable[[Any], None] | None = None) -> Any:
+        schema, batches = self._fetch(bounds, check)
         return require("pyarrow", "spark").Table.from_batches(batches, schema)
 
-    def _fetch(self, bounds: Bounds) -> tuple[Any, list[Any]]:
-        """The Arrow schema and all record batches."""
+    def _fetch(self, bounds: Bounds, check: Callable[[Any], None] | None = None) -> tuple[Any, list[Any]]:
+        """The Arrow schema, which ``check`` may refuse before more than one batch has come, and all record batches."""
         schema: Any = None
         batches: list[Any] = []
-        items = self._session._query(self._relation)
-        try:
+        with contextlib.closing(self._session._query(self._relation)) as items:
             for item in items:
                 if isinstance(item, Batch):
                     bounds.add(item)
+                    first = schema is None
                     schema, read = _decode.read_batches(item)
+                    if first and check is not None:
+                        check(schema)
                     batches += read
-        finally:
-            items.close()
         return schema, batches
 
     def _analyzed_schema(self, *, one_try: bool = False) -> types.StructType:

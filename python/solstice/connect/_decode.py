@@ -15,7 +15,7 @@ from solstice._core.extras import require
 from solstice.connect import _times
 from solstice.connect._execution import Batch
 from solstice.connect._row import Row, row_class
-from solstice.errors import UnsupportedTypeError
+from solstice.errors import InvalidPlanError, UnsupportedTypeError
 
 
 def read_batches(batch: Batch) -> tuple[Any, list[Any]]:
@@ -29,6 +29,40 @@ def read_batches(batch: Batch) -> tuple[Any, list[Any]]:
             f"the result has a column of a type that pyarrow cannot hold: {error}.",
             remedy="Cast the column in the query, for example to a string.",
         ) from None
+
+
+def check_rows(schema: Any) -> None:
+    """Raise UnsupportedTypeError for a column whose values Python's types cannot hold."""
+    kind = require("pyarrow.types", "spark")
+
+    def has_mutable_part(type_: Any) -> bool:
+        if kind.is_struct(type_):
+            return any(has_mutable_part(part.type) for part in type_)
+        return bool(kind.is_list(type_) or kind.is_map(type_))
+
+    for path, type_ in _types_in(schema):
+        if _is_months(type_):
+            raise _months_error(path)
+        if kind.is_map(type_) and has_mutable_part(type_.key_type):
+            raise UnsupportedTypeError(
+                f"the column {path!r} is a map whose keys have arrays in them, which no key of a dict can have.",
+                column=path,
+                value=str(type_),
+                remedy=f"Use to_arrow(), or map_entries({path}) in the query.",
+            )
+
+
+def check_polars(schema: Any) -> None:
+    """Raise for columns that no Polars DataFrame can have."""
+    twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if twice:
+        raise InvalidPlanError(
+            f"a Polars DataFrame cannot have two columns of one name: {', '.join(map(repr, twice))}.",
+            remedy="Give the columns aliases in the query (select a.id as a_id, ...), or use to_arrow().",
+        )
+    for path, type_ in _types_in(schema):
+        if _is_months(type_):
+            raise _months_error(path)
 
 
 def rows_of(batch: Any) -> list[Row]:
@@ -71,6 +105,33 @@ class _CollectorPause:
 
 
 collector_paused = _CollectorPause()
+
+
+def _types_in(fields: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """All types, also those inside of others, each with the path to it."""
+    kind = require("pyarrow.types", "spark")
+    for field in fields:
+        path, type_ = prefix + field.name, field.type
+        yield path, type_
+        if kind.is_struct(type_):
+            yield from _types_in(type_, f"{path}.")
+        elif kind.is_map(type_):
+            yield from _types_in((type_.key_field, type_.item_field), f"{path}.")
+        elif kind.is_list(type_):
+            yield from _types_in((type_.value_field,), f"{path}.")
+
+
+def _is_months(type_: Any) -> bool:
+    return bool(type_.id == require("pyarrow", "spark").lib.Type_INTERVAL_MONTHS)
+
+
+def _months_error(path: str) -> UnsupportedTypeError:
+    return UnsupportedTypeError(
+        f"the column {path!r} is an interval of years and months, for which neither Python nor Polars has a type.",
+        column=path,
+        value="interval year to month",
+        remedy=f"Cast it in the query, for example: cast({path} as string).",
+    )
 
 
 def _values(array: Any) -> list[Any]:

@@ -103,11 +103,12 @@ def find_pyspark() -> Pyspark:
 def load_descriptors(pyspark: Pyspark) -> list[bytes]:
     """The serialized file descriptors, dependencies first, from the cache or from the sources."""
     path = _cache_path(pyspark)
-    cached = _read_cache(path)
+    cached = None if path is None else _read_cache(path)
     if cached is not None:
         return cached
     descriptors = read_descriptors(pyspark)
-    _write_cache(path, descriptors)
+    if path is not None:
+        _write_cache(path, descriptors)
     return descriptors
 
 
@@ -160,11 +161,15 @@ def _serialized_files(source: str) -> list[bytes]:
     ]
 
 
-def _cache_path(pyspark: Pyspark) -> Path:
+def _cache_path(pyspark: Pyspark) -> Path | None:
+    """The cache's file, or None for a user who has no home."""
     # Sizes and times are in the name: a pyspark that was rebuilt or replaced under the same version gets its own file.
     stats = [(file.name, stat.st_size, stat.st_mtime_ns) for file in pyspark.proto_files for stat in [file.stat()]]
     mark = hashlib.sha256(repr((str(pyspark.home), stats)).encode()).hexdigest()[:12]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "solstice")
+    try:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "solstice")
+    except RuntimeError:
+        return None
     return cache / f"connect-descriptors-{pyspark.version}-{mark}.bin"
 
 
@@ -191,7 +196,12 @@ def _write_cache(path: Path, files: list[bytes]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
-            file.write(_MAGIC + hashlib.sha256(body).digest() + body)
-        os.replace(file.name, path)
+            try:
+                file.write(_MAGIC + hashlib.sha256(body).digest() + body)
+                file.flush()
+                os.replace(file.name, path)
+            except BaseException:
+                os.unlink(file.name)
+                raise
     except OSError:
         return  # a read-only home costs 25 ms a start, nothing else

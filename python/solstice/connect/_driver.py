@@ -30,7 +30,7 @@ from solstice.connect._protocol import Protocol
 from solstice.connect._requests import Requests
 from solstice.connect._status import Failure, failure_of
 from solstice.connect._url import Endpoint
-from solstice.errors import ConnectError, SessionClosedError
+from solstice.errors import ConnectError, SessionClosedError, TransportError
 
 _log = logging.getLogger("solstice.connect")
 
@@ -48,11 +48,20 @@ class _CallFailed(Exception):
 class Driver:
     """One channel to one server, for the calls of one session."""
 
-    def __init__(self, protocol: Protocol, endpoint: Endpoint, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        protocol: Protocol,
+        endpoint: Endpoint,
+        *,
+        clock: Clock | None = None,
+        server_end: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """``server_end`` gives the last words of a server that has ended for good, where that can be known."""
         self.requests = Requests(protocol, endpoint)
         self._protocol = protocol
         self._endpoint = endpoint
         self._clock = clock or SystemClock()
+        self._server_end = server_end
         self._metadata = endpoint.headers
         if endpoint.token is not None:
             self._metadata += (("authorization", f"Bearer {endpoint.token}"),)
@@ -75,7 +84,9 @@ class Driver:
             return call(
                 lambda: self._unary_once(method, request, timeout_s),
                 policy=policy,
-                retryable=lambda error: isinstance(error, _CallFailed) and error.failure.is_transient,
+                retryable=lambda error: (
+                    isinstance(error, _CallFailed) and error.failure.is_transient and self._server_end() is None
+                ),
                 clock=self._clock,
             )
         except _CallFailed as error:
@@ -133,7 +144,7 @@ class Driver:
         try:
             response = next(stream, None)
         except grpc.RpcError as error:
-            return execution.failed(self._failure(error))
+            return execution.failed(self._failure(error), server_ended=self._server_end() is not None)
         if response is None:
             return execution.ended()
         self.requests.observe(response)
@@ -180,6 +191,12 @@ class Driver:
 
     def _error(self, failure: Failure) -> ConnectError:
         self.check_open()  # a call that failed because the channel was closed under it
+        if failure.is_transient and (last_words := self._server_end()) is not None:
+            return TransportError(
+                f"the local Spark Connect server has ended: {last_words}.",
+                code=failure.code,
+                remedy='Start a new one; if memory was short: local({"spark.driver.memory": "4g"}).',
+            )
         details = None
         if failure.error_id is not None:
             with contextlib.suppress(_CallFailed):  # then the status alone has to do

@@ -17,10 +17,15 @@ from solstice.errors import (
 
 _LOST_SESSION = ("INVALID_HANDLE.SESSION_NOT_FOUND", "INVALID_HANDLE.SESSION_CHANGED", "INVALID_HANDLE.SESSION_CLOSED")
 _INTERRUPTED = "OPERATION_CANCELED"
+# A server whose memory ran out says this, between the end of its Spark and its own.
+_STOPPED_SPARK = "Cannot call methods on a stopped SparkContext"
 _NO_ANSWER = ("UNAVAILABLE", "DEADLINE_EXCEEDED")
 _REFUSED_CREDENTIALS = ("UNAUTHENTICATED", "PERMISSION_DENIED")
 # After the sentence Spark prints the plan, or the Java frames; both are of no use to the caller.
-_PLAN_OR_STACK = re.compile(r";?\n(?=['+:!*(]|[A-Z][A-Za-z]+ ?[\[(]|\s*at |\tat |\nJVM stacktrace)")
+_PLAN_OR_STACK = re.compile(
+    r";?\n(?=['+:!*(]|[A-Z][A-Za-z]+ ?[\[(]|\s*at |\tat |\nJVM stacktrace"
+    r"|\s*[\w.$/]+\.[\w$<>]+\((?:[\w$]+\.(?:java|scala)[:)]|Native Method\)|Unknown Source\)))"
+)
 
 
 def error_of(failure: Failure, *, address: str, details: Any = None) -> ConnectError:
@@ -35,6 +40,12 @@ def error_of(failure: Failure, *, address: str, details: Any = None) -> ConnectE
         )
     if failure.error_class == _INTERRUPTED:
         return OperationInterruptedError(message)
+    if message.startswith(_STOPPED_SPARK):
+        return TransportError(
+            f"Spark has stopped in the server at {address}, which cannot run queries any more.",
+            code=failure.code,
+            remedy="Start the server anew; if its log says OutOfMemoryError, with more spark.driver.memory.",
+        )
     if failure.from_spark:
         return RemoteError(
             message,

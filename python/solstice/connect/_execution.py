@@ -148,8 +148,10 @@ class Execution:
         self._fruitless_streams += 1
         return [Sleep(self._policy.delay_s(self._fruitless_streams, self._random)), self._send("reattach")]
 
-    def failed(self, failure: Failure) -> list[Action]:
-        """The stream failed, or could not be opened."""
+    def failed(self, failure: Failure, *, server_ended: bool = False) -> list[Action]:
+        """The stream failed, or could not be opened. Of a server that is known to have ended nothing more is asked."""
+        if server_ended:
+            return self._fail(failure)
         next_kind: Literal["execute", "reattach"] = "reattach"
         if failure.error_class in _UNKNOWN_OPERATION and self._sending == "reattach" and not self._last_response_id:
             next_kind = "execute"

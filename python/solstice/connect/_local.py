@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -39,6 +40,7 @@ class LocalServer:
         self._owner_pid = os.getpid()
         self._port = port
         self._token = token
+        self._lock = threading.Lock()  # so that nobody asks a pipe that stop() has closed
 
     def __repr__(self) -> str:
         return f"LocalServer({_ADDRESS}:{self._port})"
@@ -48,6 +50,10 @@ class LocalServer:
         """Where the server is, with its token."""
         return f"sc://{_ADDRESS}:{self._port}/;token={self._token}"
 
+    def end(self) -> str | None:
+        """None while the server runs; when it has ended by itself, or was killed, its last words."""
+        return _end_words(self._home / "server.log") if self._has_ended() else None
+
     def stop(self) -> None:
         """Stop the server and wait until it is gone. Does nothing in a forked child, whose server it is not."""
         if os.getpid() != self._owner_pid:
@@ -55,7 +61,21 @@ class LocalServer:
         if self._supervisor.stdin is not None:
             self._supervisor.stdin.close()
         self._supervisor.wait()
+        with self._lock:
+            if self._supervisor.stdout is not None:
+                self._supervisor.stdout.close()
         shutil.rmtree(self._home, ignore_errors=True)
+
+    def _has_ended(self) -> bool:
+        # The supervisor closes its end of the pipe when the server has ended; the kernel does when both were killed.
+        with self._lock:
+            pipe = self._supervisor.stdout
+            if pipe is None or pipe.closed:
+                return False  # stopped, which is no end by itself
+            try:
+                return os.read(pipe.fileno(), 1) == b""
+            except BlockingIOError:
+                return False
 
 
 def start_server(config: Mapping[str, str] | None = None, *, clock: Clock | None = None) -> LocalServer:
@@ -110,11 +130,13 @@ def _launch(config: Mapping[str, str]) -> LocalServer:
             *("--properties-file", str(properties_file), "--load-spark-defaults", "spark-internal"),
         ],
         stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         env=environment,
         start_new_session=True,  # Ctrl-C is for the owner, which decides what becomes of the server
     )
+    if supervisor.stdout is not None:
+        os.set_blocking(supervisor.stdout.fileno(), False)
     return LocalServer(supervisor, home, port, token)
 
 
@@ -122,7 +144,7 @@ def _wait_until_listening(server: LocalServer, clock: Clock) -> str | None:
     """Wait; None when it listens, else what the server said of its end."""
     deadline = clock.now() + _START_TIMEOUT_S
     while clock.now() < deadline:
-        if server._supervisor.poll() is not None:
+        if server._has_ended():
             return _last_words(server._home / "server.log")
         with socket.socket() as probe:
             if probe.connect_ex((_ADDRESS, server._port)) == 0:
@@ -132,9 +154,24 @@ def _wait_until_listening(server: LocalServer, clock: Clock) -> str | None:
 
 
 def _last_words(log: Path) -> str:
-    lines = [line.strip() for line in log.read_text(errors="replace").splitlines()] if log.exists() else []
-    telling = [line for line in lines if "Exception" in line or "Error" in line] or [line for line in lines if line]
+    """What a server that did not start says first: later errors follow from the first."""
+    lines = _lines(log)
+    telling = [line for line in lines if "Exception" in line or "Error" in line] or lines
     return " | ".join(telling[:_LOG_LINES_SHOWN]) or "its log is empty."
+
+
+def _end_words(log: Path) -> str:
+    """What a server that had started says last: earlier errors are those of queries."""
+    lines = [line for line in _lines(log) if not line.startswith(("at ", "..."))]
+    return " | ".join(lines[-_LOG_LINES_SHOWN:]) or "its log is empty."
+
+
+def _lines(log: Path) -> list[str]:
+    try:
+        text = log.read_text(errors="replace")
+    except FileNotFoundError:  # not written yet, or stopped meanwhile in another thread
+        return []
+    return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def _free_port() -> int:

@@ -1,5 +1,6 @@
 """Sessions: the way in. ``connect()`` to a server that runs somewhere, or ``local()`` to start one here."""
 
+import contextlib
 import functools
 import logging
 import weakref
@@ -38,11 +39,14 @@ def connect(url: str | None = None, *, allow_plaintext_token: bool = False) -> "
     The server is asked for its version, so that a wrong address or token shows here. A token for a host that is not
     local turns TLS on; with ``use_ssl=false`` it is refused unless ``allow_plaintext_token`` is set.
     """
-    endpoint = parse_endpoint(url, allow_plaintext_token=allow_plaintext_token)
+    return _open(parse_endpoint(url, allow_plaintext_token=allow_plaintext_token))
+
+
+def _open(endpoint: Endpoint, **driver_options: Any) -> "Session":
     require("grpc", "connect")
     from solstice.connect._driver import Driver
 
-    driver = Driver(load_protocol(), endpoint)
+    driver = Driver(load_protocol(), endpoint, **driver_options)
     try:
         request = driver.requests.analyze(spark_version={})
         answer = driver.unary("AnalyzePlan", request, policy=_FIRST_CONTACT, timeout_s=_FIRST_CONTACT_TIMEOUT_S)
@@ -60,7 +64,7 @@ def local(config: Mapping[str, str] | None = None) -> "Session":
     """
     server = start_server(config)
     try:
-        session = connect(server.url)
+        session = _open(parse_endpoint(server.url), server_end=server.end)
     except BaseException:
         server.stop()
         raise
@@ -105,9 +109,10 @@ class Session:
             self._driver.check_open()
             return DataFrame(self, Sql(text))
         relation: Relation = Sql(text)
-        for item in self._driver.execute(functools.partial(encode_command, SqlCommand(text))):
-            if isinstance(item, CommandResult) and item.kind == "sql_command_result":
-                relation = ServerRelation(item.message.relation.SerializeToString())
+        with contextlib.closing(self._driver.execute(functools.partial(encode_command, SqlCommand(text)))) as items:
+            for item in items:
+                if isinstance(item, CommandResult) and item.kind == "sql_command_result":
+                    relation = ServerRelation(item.message.relation.SerializeToString())
         return DataFrame(self, relation)
 
     def stop(self) -> None:

@@ -12,6 +12,7 @@ from solstice.errors import UnsupportedTypeError
 
 _DAY_S = 86_400
 _SECOND_US = 1_000_000
+_DAY_US = _DAY_S * _SECOND_US
 _EPOCH = datetime.datetime(1970, 1, 1)
 _EPOCH_ORDINAL = datetime.date(1970, 1, 1).toordinal()
 _MIN_US, _MAX_US = ((edge - _EPOCH) // datetime.timedelta(microseconds=1) for edge in (_EPOCH.min, _EPOCH.max))
@@ -37,13 +38,18 @@ def timestamps(array: Any) -> list[datetime.datetime | None]:
             return [None if value is None else to_datetime(value) for value in micros.to_pylist()]
         except OverflowError:
             raise _out_of_range("timestamp") from None
-    ticks = micros.fill_null(0).to_numpy()
+    utc = ticks = micros.fill_null(0).to_numpy()
+    changing_rows: list[int] = []
     if zoned:
-        ticks = ticks + _local_offsets_us(numpy, ticks)
+        offsets, changing_rows = _local_offsets_us(numpy, utc)
+        ticks = utc + offsets
     # numpy would make plain numbers of what a datetime cannot hold.
     if len(ticks) and not (ticks.min() >= _MIN_US and ticks.max() <= _MAX_US):
         raise _out_of_range("timestamp")
-    return _with_nulls(array, ticks.view("datetime64[us]"))
+    objects = ticks.view("datetime64[us]").astype(object)
+    for row in changing_rows:
+        objects[row] = _local(int(utc[row]))
+    return _with_nulls(array, objects)
 
 
 def durations(array: Any) -> list[datetime.timedelta | None]:
@@ -52,7 +58,7 @@ def durations(array: Any) -> list[datetime.timedelta | None]:
     numpy = _numpy()
     if numpy is None:
         return [None if value is None else datetime.timedelta(microseconds=value) for value in micros.to_pylist()]
-    return _with_nulls(array, micros.fill_null(0).to_numpy().view("timedelta64[us]"))
+    return _with_nulls(array, micros.fill_null(0).to_numpy().view("timedelta64[us]").astype(object))
 
 
 def times(array: Any) -> list[datetime.time | None]:
@@ -70,8 +76,7 @@ def _numpy() -> ModuleType | None:
         return None
 
 
-def _with_nulls(array: Any, values: Any) -> list[Any]:
-    objects = values.astype(object)
+def _with_nulls(array: Any, objects: Any) -> list[Any]:
     if array.null_count:
         objects[array.is_null().to_numpy(zero_copy_only=False)] = None
     result: list[Any] = objects.tolist()
@@ -91,25 +96,37 @@ def _naive(micros: int) -> datetime.datetime:
 
 
 def _local(micros: int) -> datetime.datetime:
-    return _naive(micros + _offset_s(micros // _SECOND_US) * _SECOND_US)
+    offset_s = _day_offset_s(micros // _DAY_US, _zone())
+    if offset_s is not None:
+        return _naive(micros + offset_s * _SECOND_US)
+    # It knows of the hour that comes twice when clocks go back: the second time has fold=1.
+    seconds, rest = divmod(micros, _SECOND_US)
+    return datetime.datetime.fromtimestamp(seconds).replace(microsecond=rest)
 
 
-def _local_offsets_us(numpy: ModuleType, micros: Any) -> Any:
-    """What to add to each UTC tick. Most days have one offset, looked up once; on the others it is one by one."""
-    days, positions = numpy.unique(micros // (_DAY_S * _SECOND_US), return_inverse=True)
-    by_day = [_day_offset_s(day, time.tzname) for day in days.tolist()]
+def _local_offsets_us(numpy: ModuleType, micros: Any) -> tuple[Any, list[int]]:
+    """What to add to each UTC tick, and the rows of days without one offset, which have to be made one by one."""
+    days, positions = numpy.unique(micros // _DAY_US, return_inverse=True)
+    zone = _zone()
+    by_day = [_day_offset_s(day, zone) for day in days.tolist()]
     offsets = numpy.array([offset or 0 for offset in by_day], dtype="int64")[positions]
     mixed_days = [index for index, offset in enumerate(by_day) if offset is None]
-    for row in numpy.flatnonzero(numpy.isin(positions, mixed_days)).tolist():
-        offsets[row] = _offset_s(int(micros[row]) // _SECOND_US)
-    return offsets * _SECOND_US
+    rows: list[int] = numpy.flatnonzero(numpy.isin(positions, mixed_days)).tolist() if mixed_days else []
+    return offsets * _SECOND_US, rows
+
+
+def _zone() -> tuple[str | int, ...]:
+    return (*time.tzname, time.timezone, time.altzone)
 
 
 @functools.lru_cache(maxsize=65_536)
-def _day_offset_s(day: int, zone: tuple[str, str]) -> int | None:
-    """The offset of a whole UTC day, or None when it changes within; ``zone`` keeps answers of other zones apart."""
-    start, end = _offset_s(day * _DAY_S), _offset_s((day + 1) * _DAY_S - 1)
-    return start if start == end else None
+def _day_offset_s(day: int, zone: tuple[str | int, ...]) -> int | None:
+    """The offset of a whole UTC day, or None when it changes within or on the day before: then hours may repeat.
+
+    ``zone`` keeps answers of other zones apart.
+    """
+    offsets_s = {_offset_s(second) for second in ((day - 1) * _DAY_S, day * _DAY_S, (day + 1) * _DAY_S - 1)}
+    return offsets_s.pop() if len(offsets_s) == 1 else None
 
 
 def _offset_s(seconds: int) -> int:

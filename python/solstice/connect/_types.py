@@ -26,6 +26,8 @@ _FLAT: dict[str, types.DataType] = {
 def decode_type(message: Any) -> types.DataType:
     """The type that a DataType message stands for."""
     kind = message.WhichOneof("kind")
+    if kind is None:  # a newer server's type: the installed protocol has no field for it
+        return types.UnknownType("unknown")
     if kind in _FLAT:
         return _FLAT[kind]
     body = getattr(message, kind)

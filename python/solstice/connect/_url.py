@@ -4,6 +4,7 @@ import getpass
 import ipaddress
 import os
 import platform
+import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,9 @@ URL_VARIABLE = "SPARK_REMOTE"
 
 _MAX_USER_AGENT_CHARS = 2048  # the server refuses longer ones
 _HEADER_PREFIX = "x-"
+# What gRPC can send; it says so only when the first call is made, and then not of which header.
+_HEADER_NAME = re.compile(r"[0-9a-z_.-]+")
+_HEADER_VALUE = re.compile(r"[ -~]*")
 
 OPTIONS = OptionTable(
     "connect",
@@ -83,6 +87,8 @@ def parse_endpoint(
     headers = {name.lower(): value for name, value in parts.params.items() if name.lower().startswith(_HEADER_PREFIX)}
     given = {name: value for name, value in parts.params.items() if name.lower() not in headers}
     options = OPTIONS.parse(given, environ)
+    for name, value in {"token": options["token"] or "", **headers}.items():
+        _check_header(name, value)
     use_tls = options["use_ssl"]
     if options["token"] is not None and not use_tls and not _is_local(parts.host):
         # A token turns TLS on, as the protocol documents it; only a plain "use_ssl=false" asks for plaintext.
@@ -98,12 +104,30 @@ def parse_endpoint(
         host=parts.host,
         port=parts.port or DEFAULT_PORT,
         use_tls=use_tls,
-        user_id=options["user_id"] or getpass.getuser(),
+        user_id=options["user_id"] or _current_user(),
         session_id=_session_id(options["session_id"]),
         user_agent=_user_agent(options["user_agent"]),
         token=options["token"],
         headers=tuple(headers.items()),
     )
+
+
+def _check_header(name: str, value: str) -> None:
+    """Refuse what cannot be a header; the value is not shown, it may be a secret."""
+    if not _HEADER_NAME.fullmatch(name):
+        problem, remedy = "has a name that no header can have", "Use ASCII letters, digits, and the characters - _ ."
+    elif not _HEADER_VALUE.fullmatch(value):
+        problem, remedy = "has a line break or a character that is not ASCII in its value", "Check how it was copied."
+    else:
+        return
+    raise ConfigError(f"connect: option {name!r} {problem}.", option=name, remedy=remedy)
+
+
+def _current_user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):  # in a container, a uid that has no entry in passwd
+        return str(os.getuid())
 
 
 def _is_local(host: str) -> bool:

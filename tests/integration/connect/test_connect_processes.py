@@ -1,5 +1,6 @@
 """What is left behind when a session, or the process that had it, is gone: nothing."""
 
+import collections
 import signal
 import subprocess
 import sys
@@ -8,6 +9,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+
+import solstice.connect as sc
+from solstice import errors
 
 pytestmark = pytest.mark.spark
 
@@ -61,3 +65,18 @@ def test_a_killed_client_leaves_no_process_and_no_folder(client):
     process, family, home = client
     process.send_signal(signal.SIGKILL)
     wait_until_gone(family, home)
+
+
+def test_a_killed_server_fails_the_next_query_soon_with_the_reason():
+    with sc.local({"spark.master": "local[1]", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}) as spark:
+        family = psutil.Process(spark._on_stop.peek()[1].__self__._supervisor.pid).children(recursive=True)
+        [java] = [member for member in family if "java" in member.name()]
+        running = spark.sql("select id from range(0, 400000000, 1, 400)").iter_batches()
+        next(running)
+        java.kill()
+        started = time.monotonic()
+        with pytest.raises(errors.TransportError, match=r"has ended: .*killed by signal 9.*spark\.driver\.memory"):
+            collections.deque(running, maxlen=0)  # reads what had arrived already, then fails
+        with pytest.raises(errors.TransportError, match="has ended"):
+            spark.sql("select 1").collect()
+        assert time.monotonic() - started < 2

@@ -176,6 +176,31 @@ def test_an_error_while_rows_are_made_is_reported_with_its_place(spark):
     assert failed.value.fragment == "1 / (id - 5)"
 
 
+def test_years_and_months_are_refused_by_name_with_the_cast_to_use(spark):
+    for query, path in (
+        ("select interval '1-2' year to month as ym", "ym"),
+        ("select named_struct('ym', interval '1-2' year to month) as s", "s.ym"),
+    ):
+        for fetch in (spark.sql(query).collect, spark.sql(query).to_polars):
+            with pytest.raises(errors.UnsupportedTypeError, match=rf"cast\({path} as string\)") as refusal:
+                fetch()
+            assert refusal.value.column == path
+
+
+def test_a_variant_arrives_as_its_two_binary_parts(spark):
+    [row] = spark.sql("select parse_json('[1]') as v, to_json(parse_json('[1]')) as j").collect()
+    assert sorted(row.v.__fields__) == ["metadata", "value"]
+    assert all(isinstance(part, bytes) for part in row.v)
+    assert row.j == "[1]"
+
+
+def test_a_map_with_arrays_as_keys_is_refused_with_what_to_do(spark):
+    query = spark.sql("select map(array(1), 2) as m")
+    with pytest.raises(errors.UnsupportedTypeError, match="to_arrow"):
+        query.collect()
+    assert query.to_arrow().num_rows == 1
+
+
 def test_a_wrong_token_is_refused(server):
     with pytest.raises(errors.AuthenticationError) as refused:
         sc.connect(server.url + "x")

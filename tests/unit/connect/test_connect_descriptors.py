@@ -115,3 +115,21 @@ def test_both_sets_of_types_live_in_one_process_in_either_order(parts):
     script = "".join([*parts, COMPARE])
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert result.stdout.strip() == "True False", result.stderr
+
+
+def test_a_user_without_a_home_goes_without_the_cache(monkeypatch):
+    def no_home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(_descriptors.Path, "home", no_home)
+    assert load_descriptors(find_pyspark())
+
+
+def test_a_cache_that_cannot_be_completed_leaves_no_file(cache, monkeypatch):
+    def full(source, target):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(_descriptors.os, "replace", full)
+    assert load_descriptors(find_pyspark())
+    assert list(cache.iterdir()) == []

@@ -1,6 +1,7 @@
 """The driver and the session over real gRPC, against a server that answers by a script."""
 
 import os
+import re
 import signal
 import threading
 import time
@@ -12,13 +13,15 @@ import pytest
 
 import solstice.connect as sc
 from solstice import errors
+from solstice.connect import _session
 from solstice.connect._protocol import load_protocol
+from solstice.connect._url import parse_endpoint
 
 PATH = "/spark.connect.SparkConnectService/"
 
 
 def arrow(values):
-    batch = pa.record_batch({"n": values})
+    batch = values if isinstance(values, pa.RecordBatch) else pa.record_batch({"n": values})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -317,3 +320,39 @@ def test_stopping_when_the_server_is_gone_is_quiet(server):
     session = sc.connect(server.url())
     server.stop()
     session.stop()
+
+
+@pytest.mark.parametrize("use", [lambda df: df.collect(), lambda df: df.schema])
+def test_a_local_server_that_has_ended_is_reported_at_once_with_its_last_words(server, use):
+    words = []
+    endpoint = parse_endpoint(server.url())
+    with _session._open(endpoint, server_end=lambda: words[0] if words else None) as session:
+        query = session.sql("select n")
+        words.append("OutOfMemoryError: Java heap space")
+        server.stop()
+        started = time.monotonic()
+        with pytest.raises(errors.TransportError, match=r"has ended: OutOfMemoryError.*spark\.driver\.memory"):
+            use(query)
+        assert time.monotonic() - started < 2
+
+
+@pytest.mark.parametrize("n", ["5", 1.5, -1, True, None, 2**31])
+def test_a_limit_that_is_no_row_count_is_refused_by_value(session, n):
+    with pytest.raises(errors.InvalidPlanError, match=re.escape(f"limit({n!r})")):
+        session.sql("select n").limit(n)
+
+
+@pytest.mark.parametrize("bound", [-1, 1.5, "5"])
+@pytest.mark.parametrize("option", ["max_rows", "max_bytes"])
+def test_a_bound_that_is_no_count_is_refused_before_anything_runs(server, session, option, bound):
+    with pytest.raises(errors.ConfigError, match=re.escape(f"{option}={bound!r}")):
+        session.sql("select n").collect(**{option: bound})
+    assert not server.requests("ExecutePlan")
+
+
+def test_two_columns_of_one_name_are_refused_by_polars_with_what_to_do(server, session):
+    batch = pa.record_batch([pa.array([1]), pa.array([2])], ["id", "id"])
+    server.batches = [batch]
+    with pytest.raises(errors.InvalidPlanError, match=r"'id'.*aliases"):
+        session.sql("select n").to_polars()
+    assert session.sql("select n").to_arrow().num_columns == 2

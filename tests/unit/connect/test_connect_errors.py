@@ -133,3 +133,26 @@ def test_what_the_server_remembers_completes_the_status():
     assert str(error) == "the whole message"
     assert (error.error_class, error.sql_state, error.fragment) == ("DIVIDE_BY_ZERO", "22012", "1/0")
     assert error.parameters == {"config": "ansi"}
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        "org.apache.spark.sql.connect.service.SparkConnectServer.main(SparkConnectServer.scala)",
+        "java.base/jdk.internal.reflect.NativeMethodAccessorImpl.invoke0(Native Method)",
+        "java.base/java.lang.reflect.Method.invoke(Method.java:569)",
+    ],
+)
+def test_java_frames_that_stand_bare_are_cut(frame):
+    failure = Failure("INTERNAL", f"It was stopped.\nIt was created at:\n\n{frame}\n", from_spark=True)
+    assert str(error_of(failure, address="h:1")) == "It was stopped.\nIt was created at:"
+
+
+def test_a_spark_that_has_stopped_under_its_server_is_not_an_error_of_the_query():
+    message = (
+        "Cannot call methods on a stopped SparkContext.\nThis stopped SparkContext was created at:\n\nx.Y.z(Y.java:1)"
+    )
+    error = error_of(Failure("INTERNAL", message, from_spark=True), address="h:1")
+    assert isinstance(error, errors.TransportError)
+    assert "h:1" in error.message
+    assert "spark.driver.memory" in error.remedy

@@ -178,3 +178,8 @@ def test_rows_that_are_missing_or_come_twice_fail(execution):
 def test_cancelling_releases_the_operation_once(execution):
     assert execution.cancel() == [Release(None)]
     assert execution.cancel() == []
+
+
+def test_of_a_server_that_has_ended_nothing_more_is_asked(execution):
+    assert execution.failed(CUT, server_ended=True) == [Release(None), Fail(CUT)]
+    assert execution.cancel() == []

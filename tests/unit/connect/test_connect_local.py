@@ -88,12 +88,15 @@ def test_letting_go_of_the_pipe_ends_a_server_that_ignores_requests(home, tmp_pa
     assert not home.exists()
 
 
-def test_a_server_that_ends_by_itself_leaves_its_log(home):
+def test_a_server_that_ends_by_itself_leaves_its_log_until_the_owner_lets_go(home):
     script = "import sys; print('why'); sys.exit(3)"
-    with subprocess.Popen(command(home, script), stdin=subprocess.PIPE) as supervisor:
-        wait_until(lambda: supervisor.poll() is not None, "the supervisor has ended")
-    assert supervisor.returncode == 3
-    assert (home / "server.log").read_text() == "why\n"
+    with subprocess.Popen(command(home, script), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as supervisor:
+        assert supervisor.stdout.read() == b""
+        assert supervisor.poll() is None
+        assert (home / "server.log").read_text().split("\n") == ["why", "", "the process ended with code 3", ""]
+        supervisor.stdin.close()
+        assert supervisor.wait(20) == 3
+    assert not home.exists()
 
 
 def test_without_java_the_error_says_how_to_get_it(monkeypatch):
@@ -144,3 +147,24 @@ def test_a_port_that_was_taken_meanwhile_is_tried_again_a_few_times(failing_spar
     with pytest.raises(MachineError, match="Address already in use"):
         sc.local()
     assert (place / "starts").read_text() == "started\n" * 3
+
+
+def test_a_server_that_ended_by_itself_leaves_nothing_once_its_owner_is_killed(family, home):
+    owner, supervisor, server = family
+    server.kill()
+    wait_until(lambda: "killed by signal 9" in (home / "server.log").read_text(), "the end is in the log")
+    assert not gone(supervisor)
+    os.kill(owner.pid, signal.SIGKILL)
+    wait_until(lambda: gone(supervisor) and not home.exists(), "supervisor and folder are gone")
+
+
+def test_a_server_knows_of_its_end_and_of_its_last_words(home):
+    script = "import sys; print('Error: of a query'); print('x'); print('y'); sys.stdin.read(); sys.exit(3)"
+    with subprocess.Popen(command(home, script), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as supervisor:
+        os.set_blocking(supervisor.stdout.fileno(), False)
+        server = _local.LocalServer(supervisor, home, 1, "t")
+        wait_until(lambda: server.end() is not None, "the server has ended")
+        assert server.end() == "x | y | the process ended with code 3"
+        server.stop()
+        assert server.end() is None
+    assert not home.exists()

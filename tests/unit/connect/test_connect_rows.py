@@ -7,10 +7,12 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from solstice.connect import Row, _times
-from solstice.connect._decode import collector_paused, read_batches, rows_of
+from solstice.connect import Row, _times, types
+from solstice.connect._decode import check_rows, collector_paused, read_batches, rows_of
 from solstice.connect._execution import Batch
+from solstice.connect._protocol import load_protocol
 from solstice.connect._row import row_class
+from solstice.connect._types import decode_struct
 from solstice.errors import UnsupportedTypeError
 
 
@@ -191,3 +193,50 @@ def test_a_message_without_rows_still_has_its_schema():
     sink = pa.BufferOutputStream()
     pa.ipc.new_stream(sink, schema).close()
     assert read_batches(Batch(sink.getvalue().to_pybytes(), 0)) == (schema, [])
+
+
+@pytest.mark.usefixtures("numpy_or_not")
+@pytest.mark.parametrize(
+    ("name", "moment", "fold"),
+    [
+        ("America/New_York", datetime.datetime(2024, 11, 3, 5, 30, tzinfo=datetime.UTC), 0),
+        ("America/New_York", datetime.datetime(2024, 11, 3, 6, 30, 0, 7, tzinfo=datetime.UTC), 1),
+        (
+            "AAA0BBB-1,M3.5.0,J300/1",
+            datetime.datetime(2023, 10, 27, 0, 30, tzinfo=datetime.UTC),
+            1,
+        ),  # clocks go back at 00:00 UTC
+    ],
+)
+def test_an_instant_in_the_hour_that_comes_twice_stays_the_same_instant(zone, name, moment, fold):
+    zone(name)
+    [value] = column([moment], pa.timestamp("us", tz="UTC"))
+    assert (value, value.fold) == (moment.astimezone().replace(tzinfo=None), fold)
+    assert value.timestamp() == moment.timestamp()
+
+
+@pytest.mark.usefixtures("numpy_or_not")
+def test_zones_that_call_themselves_the_same_are_kept_apart(zone):
+    noon = datetime.datetime(2024, 1, 15, 12, tzinfo=datetime.UTC)
+    for name, hour in (("CST6CDT,M3.2.0,M11.1.0", 6), ("CST-8CDT,M3.2.0,M11.1.0", 20)):
+        zone(name)
+        assert column([noon], pa.timestamp("us", tz="UTC")) == [datetime.datetime(2024, 1, 15, hour)]
+
+
+@pytest.mark.parametrize("key", [pa.list_(pa.int32()), pa.struct([("a", pa.list_(pa.int32()))])])
+def test_a_map_whose_keys_python_cannot_hash_is_refused_with_its_path(key):
+    schema = pa.schema([("s", pa.struct([("m", pa.map_(key, pa.int32()))]))])
+    with pytest.raises(UnsupportedTypeError, match="to_arrow") as refusal:
+        check_rows(schema)
+    assert refusal.value.column == "s.m"
+
+
+def test_a_map_with_flat_keys_is_no_problem():
+    check_rows(pa.schema([("m", pa.map_(pa.struct([("a", pa.int32())]), pa.list_(pa.int32())))]))
+
+
+def test_a_type_that_the_installed_protocol_does_not_know_is_unknown():
+    message = load_protocol().DataType(struct={"fields": [{"name": "new", "data_type": {}}]})
+    [field] = decode_struct(message)
+    assert (field.name, field.data_type) == ("new", types.UnknownType("unknown"))
+    assert field.simple_string()

@@ -1,5 +1,8 @@
+import os
+
 import pytest
 
+from solstice.connect import _url
 from solstice.connect._url import parse_endpoint
 from solstice.errors import ConfigError, UnknownOptionError
 
@@ -85,3 +88,27 @@ def test_neither_token_nor_headers_are_in_the_repr():
 
 def test_an_ipv6_address_is_put_in_brackets_again():
     assert parse("sc://[::1]:15003").address == "[::1]:15003"
+
+
+def test_a_user_without_a_name_is_called_by_number(monkeypatch):
+    def no_entry():
+        raise KeyError("getpwuid(): uid not found: 12345")
+
+    monkeypatch.setattr(_url.getpass, "getuser", no_entry)
+    assert parse_endpoint("sc://host", environ={}).user_id == str(os.getuid())
+
+
+@pytest.mark.parametrize(
+    ("parameter", "option"),
+    [("token=secr%C3%A9t", "token"), ("token=secr%0Aet", "token"), ("x-key=secret%0D%0Aa: b", "x-key")],
+)
+def test_what_no_header_can_carry_is_refused_by_name_and_not_shown(parameter, option):
+    with pytest.raises(ConfigError, match=option) as refusal:
+        parse(f"sc://localhost/;{parameter}".replace(" ", "%20"))
+    assert refusal.value.option == option
+    assert "secr" not in str(refusal.value)
+
+
+def test_a_header_name_that_cannot_be_sent_is_refused():
+    with pytest.raises(ConfigError, match="name that no header can have"):
+        parse("sc://localhost/;x-%C5%82=1")

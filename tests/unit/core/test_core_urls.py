@@ -79,7 +79,9 @@ def test_the_error_of_a_wrong_url_shows_no_secret(text):
     assert "hunter2" not in repr(caught.value) + repr(caught.value.__dict__)
 
 
-@pytest.mark.parametrize("name", ["token", "Password", "client_secret", "apiKey", "api_key", "credentials"])
+@pytest.mark.parametrize(
+    "name", ["token", "Password", "client_secret", "apiKey", "api_key", "api-key", "x-team", "Auth", "credentials"]
+)
 def test_a_url_masks_its_secrets(name):
     url = parse_url(f"sc://[::1]:1/;{name}=hunter2;user_id=me")
     assert url.params[name] == "hunter2"
