@@ -126,7 +126,7 @@ def test_the_helpers_raise_the_errors_of_solstice(emulator):
 
 
 def test_a_taken_port_is_an_error_with_the_fix(emulator):
-    with pytest.raises(ConfigError, match=rf"127\.0\.0\.1:{emulator.port}.* 0 for a free one"):
+    with pytest.raises(ConfigError, match=rf"127\.0\.0\.1:{emulator.port}.*port 0 takes a free one"):
         PubSubEmulator(port=emulator.port).start()
 
 
