@@ -170,6 +170,7 @@ def test_a_wrong_subscription_and_a_trigger_that_never_acks_fail_the_query_with_
         (
             (wrong.writeStream, "projects/test/subscriptions/nobody"),
             (once.writeStream.trigger(once=True), "processingTime"),
+            (once.writeStream.trigger(availableNow=True), "processingTime"),
         )
     ):
         query = writer.format("noop").option("checkpointLocation", str(tmp_path / str(number))).start()
