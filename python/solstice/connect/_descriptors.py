@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from solstice._core.cache import cache_dir
 from solstice.errors import ConfigError, MissingExtraError
 
 _MAGIC = b"solstice-connect-descriptors-1\n"
@@ -167,10 +168,10 @@ def _cache_path(pyspark: Pyspark) -> Path | None:
     stats = [(file.name, stat.st_size, stat.st_mtime_ns) for file in pyspark.proto_files for stat in [file.stat()]]
     mark = hashlib.sha256(repr((str(pyspark.home), stats)).encode()).hexdigest()[:12]
     try:
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "solstice")
+        folder = cache_dir()
     except RuntimeError:
         return None
-    return cache / f"connect-descriptors-{pyspark.version}-{mark}.bin"
+    return folder / f"connect-descriptors-{pyspark.version}-{mark}.bin"
 
 
 def _read_cache(path: Path) -> list[bytes] | None:
