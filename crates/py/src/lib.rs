@@ -7,6 +7,7 @@ mod emulator;
 mod errors;
 mod logging;
 mod publish;
+mod waiting;
 
 use pyo3::prelude::*;
 
@@ -28,7 +29,7 @@ mod _native {
     #[pymodule_export]
     use logging::{close_logs, drain_logs, set_log_level, write_log};
     #[pymodule_export]
-    use publish::publish;
+    use publish::Publisher;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

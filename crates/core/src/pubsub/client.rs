@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use bytes::{Buf, Bytes};
+use bytes::{Buf, BufMut, Bytes};
 use tonic::client::Grpc;
-use tonic::codec::{Codec, DecodeBuf, Decoder};
+use tonic::codec::{Codec, CompressionEncoding, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status, Streaming};
@@ -12,8 +12,7 @@ use tonic_prost::ProstCodec;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::pubsub::wire::{
-    AcknowledgeRequest, Empty, GetSubscriptionRequest, ModifyAckDeadlineRequest, PublishRequest, PublishResponse,
-    StreamingPullRequest, Subscription, path,
+    AcknowledgeRequest, Empty, GetSubscriptionRequest, ModifyAckDeadlineRequest, StreamingPullRequest, Subscription, path,
 };
 
 /// The longest a unary call may take.
@@ -80,9 +79,21 @@ impl Client {
         self.unary::<_, Empty>(path::MODIFY_ACK_DEADLINE, request).await.map(|_| ())
     }
 
-    /// Publish one request's worth of messages.
-    pub async fn publish(&self, request: PublishRequest) -> std::result::Result<PublishResponse, Status> {
-        self.unary(path::PUBLISH, request).await
+    /// Publish an encoded `PublishRequest`; gives the encoded `PublishResponse`.
+    pub async fn publish(&self, body: Bytes, deadline: Duration, gzip: bool) -> std::result::Result<Bytes, Status> {
+        let mut request = Request::new(body);
+        request.set_timeout(deadline);
+        let call = async {
+            let mut grpc = self.ready().await?;
+            if gzip {
+                grpc = grpc.send_compressed(CompressionEncoding::Gzip);
+            }
+            grpc.unary(request, PathAndQuery::from_static(path::PUBLISH), BytesCodec).await
+        };
+        match tokio::time::timeout(deadline, call).await {
+            Ok(outcome) => outcome.map(|response| response.into_inner()),
+            Err(_) => Err(Status::deadline_exceeded(format!("no answer within {} s", deadline.as_secs_f64()))),
+        }
     }
 
     /// Open a stream; its responses come as bytes, for [`super::decode`] to take apart.
@@ -134,6 +145,39 @@ impl Codec for StreamingPullCodec {
 
     fn decoder(&mut self) -> Self::Decoder {
         RawDecoder
+    }
+}
+
+/// Requests and responses as bytes. The buffer tonic starts a request with stays small: a large one costs more to make
+/// than the one copy it saves.
+struct BytesCodec;
+
+impl Codec for BytesCodec {
+    type Encode = Bytes;
+    type Decode = Bytes;
+    type Encoder = RawEncoder;
+    type Decoder = RawDecoder;
+
+    fn encoder(&mut self) -> Self::Encoder {
+        RawEncoder
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        RawDecoder
+    }
+}
+
+/// Sends a request as it is.
+struct RawEncoder;
+
+impl Encoder for RawEncoder {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, item: Bytes, target: &mut EncodeBuf<'_>) -> std::result::Result<(), Status> {
+        target.reserve(item.len());
+        target.put_slice(&item);
+        Ok(())
     }
 }
 
