@@ -8,6 +8,6 @@ served by three kinds of processes:
 - the workers (``_reader`` again, ``read``): each streams one part of a batch from the agent.
 """
 
-from solstice.pubsub._publish import publish
+from solstice.pubsub._publish import Publisher, PublishOptions, PublishResult, publish, publish_async
 
-__all__ = ["publish"]
+__all__ = ["PublishOptions", "PublishResult", "Publisher", "publish", "publish_async"]

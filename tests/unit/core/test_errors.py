@@ -13,7 +13,7 @@ from solstice.errors import ConfigError, MissingExtraError, RemoteError, Solstic
 CLASSES = {
     name: value
     for name, value in vars(errors).items()
-    if inspect.isclass(value) and value.__module__ == errors.__name__
+    if inspect.isclass(value) and issubclass(value, SolsticeError)
 }
 NODE = re.compile(r"^    (?P<lead>[│ ]*(?:[├└]── )?)(?P<name>\w+(?:Error))  +(?P<meaning>\S.*)$")
 

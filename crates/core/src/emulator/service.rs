@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
 use tonic::body::Body;
-use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder};
+use tonic::codec::{BufferSettings, Codec, CompressionEncoding, DecodeBuf, Decoder};
 use tonic::codegen::{BoxFuture, http};
 use tonic::server::{Grpc, StreamingService, UnaryService};
 use tonic::{Request, Response, Status, Streaming};
@@ -92,7 +92,8 @@ fn unary<C: Codec + Send + 'static>(
     handle: impl FnMut(C::Decode) -> Result<C::Encode, Status> + Send + 'static,
 ) -> Answer {
     Box::pin(async move {
-        let mut grpc = Grpc::new(codec).max_decoding_message_size(MAX_REQUEST_BYTES);
+        let grpc = Grpc::new(codec).max_decoding_message_size(MAX_REQUEST_BYTES);
+        let mut grpc = grpc.accept_compressed(CompressionEncoding::Gzip);
         Ok(grpc.unary(Unary(handle), request).await)
     })
 }

@@ -11,6 +11,7 @@ use tonic::{Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::pubsub::framed::{FRAME_HEAD_BYTES, FramedChannel};
 use crate::pubsub::wire::{
     AcknowledgeRequest, Empty, GetSubscriptionRequest, ModifyAckDeadlineRequest, StreamingPullRequest, Subscription, path,
 };
@@ -29,6 +30,7 @@ const PING_DEADLINE: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub struct Client {
     grpc: Grpc<Channel>,
+    channel: Channel,
 }
 
 impl Client {
@@ -51,7 +53,7 @@ impl Client {
                 "Start it there (solstice pubsub emulator), or correct emulatorHost / PUBSUB_EMULATOR_HOST.",
             )
         })?;
-        Ok(Self { grpc: Grpc::new(channel).max_decoding_message_size(MAX_RESPONSE_BYTES) })
+        Ok(Self { channel: channel.clone(), grpc: Grpc::new(channel).max_decoding_message_size(MAX_RESPONSE_BYTES) })
     }
 
     /// Read a subscription: shows that it exists and may be read.
@@ -79,16 +81,20 @@ impl Client {
         self.unary::<_, Empty>(path::MODIFY_ACK_DEADLINE, request).await.map(|_| ())
     }
 
-    /// Publish an encoded `PublishRequest`; gives the encoded `PublishResponse`.
-    pub async fn publish(&self, body: Bytes, deadline: Duration, gzip: bool) -> std::result::Result<Bytes, Status> {
-        let mut request = Request::new(body);
-        request.set_timeout(deadline);
+    /// Publish an encoded `PublishRequest` (`framed`: with the head that gRPC puts before it); gives the encoded
+    /// `PublishResponse`.
+    pub async fn publish(&self, framed: Bytes, deadline: Duration, gzip: bool) -> std::result::Result<Bytes, Status> {
+        let path = PathAndQuery::from_static(path::PUBLISH);
         let call = async {
-            let mut grpc = self.ready().await?;
             if gzip {
-                grpc = grpc.send_compressed(CompressionEncoding::Gzip);
+                let mut grpc = self.ready().await?.send_compressed(CompressionEncoding::Gzip);
+                let request = with_deadline(framed.slice(FRAME_HEAD_BYTES..), deadline);
+                grpc.unary(request, path, BytesCodec).await
+            } else {
+                let mut grpc = Grpc::new(FramedChannel::new(self.channel.clone(), framed));
+                grpc.ready().await.map_err(|e| Status::unavailable(format!("not connected: {e}")))?;
+                grpc.unary(with_deadline(Bytes::new(), deadline), path, BytesCodec).await
             }
-            grpc.unary(request, PathAndQuery::from_static(path::PUBLISH), BytesCodec).await
         };
         match tokio::time::timeout(deadline, call).await {
             Ok(outcome) => outcome.map(|response| response.into_inner()),
@@ -130,6 +136,12 @@ impl Client {
     }
 }
 
+fn with_deadline<T>(message: T, deadline: Duration) -> Request<T> {
+    let mut request = Request::new(message);
+    request.set_timeout(deadline);
+    request
+}
+
 /// Requests as messages, responses as bytes.
 struct StreamingPullCodec;
 
@@ -148,8 +160,7 @@ impl Codec for StreamingPullCodec {
     }
 }
 
-/// Requests and responses as bytes. The buffer tonic starts a request with stays small: a large one costs more to make
-/// than the one copy it saves.
+/// Requests and responses as bytes.
 struct BytesCodec;
 
 impl Codec for BytesCodec {

@@ -2,6 +2,7 @@
 
 pub mod client;
 pub mod decode;
+pub mod framed;
 pub mod lease;
 pub mod publish;
 pub mod pull;

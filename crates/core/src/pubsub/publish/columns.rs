@@ -56,16 +56,19 @@ impl<'a> Columns<'a> {
     }
 
     /// The payload of a row; empty for none.
+    #[inline(always)]
     pub fn data(&self, row: usize) -> &[u8] {
         self.data.get(row).unwrap_or_default()
     }
 
     /// The ordering key of a row; empty for none.
+    #[inline(always)]
     pub fn ordering_key(&self, row: usize) -> &[u8] {
         self.ordering_key.as_ref().and_then(|keys| keys.get(row)).unwrap_or_default()
     }
 
     /// The attributes of a row that have a value. An attribute without a name has an empty one here.
+    #[inline(always)]
     pub fn attributes(&self, row: usize) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.attributes.iter().flat_map(move |attributes| attributes.of_row(row))
     }
@@ -121,7 +124,7 @@ impl<'a> Cells<'a> {
         Some(Self::Dictionary(keys, dictionary.nulls().cloned(), Box::new(values)))
     }
 
-    #[inline]
+    #[inline(always)]
     fn get(&self, row: usize) -> Option<&[u8]> {
         match self {
             Self::Small(offsets, values, nulls) => valid(*nulls, row).then(|| slice(offsets, values, row)),
@@ -134,12 +137,12 @@ impl<'a> Cells<'a> {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn valid(nulls: Option<&NullBuffer>, row: usize) -> bool {
     nulls.is_none_or(|nulls| nulls.is_valid(row))
 }
 
-#[inline]
+#[inline(always)]
 fn slice<'a, O: ArrowNativeType>(offsets: &[O], values: &'a [u8], row: usize) -> &'a [u8] {
     &values[offsets[row].as_usize()..offsets[row + 1].as_usize()]
 }
@@ -186,7 +189,7 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn of_row(&self, row: usize) -> impl Iterator<Item = (&[u8], &[u8])> {
         let entries = match (valid(self.nulls, row), &self.offsets) {
             (false, _) => 0..0,

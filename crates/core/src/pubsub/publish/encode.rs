@@ -27,11 +27,9 @@ const ATTRIBUTE_NAME: u8 = 0x0a;
 const ATTRIBUTE_VALUE: u8 = 0x12;
 const RESPONSE_ID: u8 = 0x0a;
 
-/// The beginning of every request to a topic.
-pub fn request_head(topic: &str) -> Vec<u8> {
-    let mut head = Vec::new();
-    put_field(&mut head, REQUEST_TOPIC, topic.as_bytes());
-    head
+/// Begin a request to a topic.
+pub fn put_topic(request: &mut Vec<u8>, topic: &str) {
+    put_field(request, REQUEST_TOPIC, topic.as_bytes());
 }
 
 /// The bytes that a message of `bytes` takes in a request.
@@ -163,13 +161,17 @@ fn field_len(value: &[u8]) -> usize {
     if value.is_empty() { 0 } else { framed_len(value.len()) }
 }
 
-#[inline]
+#[inline(always)]
 fn put_head(out: &mut Vec<u8>, tag: u8, bytes: usize) {
     out.push(tag);
-    encode_varint(bytes as u64, out);
+    // Most are short, and short ones are one byte.
+    match u8::try_from(bytes) {
+        Ok(short) if short < 0x80 => out.push(short),
+        _ => encode_varint(bytes as u64, out),
+    }
 }
 
-#[inline]
+#[inline(always)]
 fn put_field(out: &mut Vec<u8>, tag: u8, value: &[u8]) {
     put_head(out, tag, value.len());
     out.extend_from_slice(value);

@@ -210,7 +210,7 @@ impl Inner {
     async fn submit(&self, filler: &mut Filler, key: &[u8]) -> bool {
         let room = self.outbox.room(filler.request_bytes(key)).await;
         let sent = room.is_some();
-        if let Some(request) = filler.take(key) {
+        if let Some(request) = filler.take(key, || self.outbox.spare()) {
             self.outbox.submit(request, room);
         }
         // Room may be there every time; whoever waits for this future wants to be heard now and then.
@@ -234,7 +234,9 @@ impl Inner {
 
     fn error(&self, rows: u64, published: u64, failures: &[Failure], fatal: Option<Error>) -> Error {
         let mut message = format!("published {published} of {rows} rows to {}; failed: ", self.topic);
-        for (index, failure) in failures.iter().take(SHOWN_FAILURES).enumerate() {
+        // First the causes, then what was not sent because of them.
+        let (causes, others): (Vec<_>, Vec<_>) = failures.iter().partition(|failure| failure.is_cause());
+        for (index, failure) in causes.into_iter().chain(others).take(SHOWN_FAILURES).enumerate() {
             let separator = if index == 0 { "" } else { "; " };
             // Writing to a string cannot fail.
             let _ = write!(message, "{separator}{failure}");
@@ -244,11 +246,16 @@ impl Inner {
             more => message.push_str(&format!("; and {more} more.")),
         }
         let code = failures.iter().find_map(|failure| failure.code);
-        let kind = fatal.as_ref().map_or(ErrorKind::PubSub, |error| error.kind);
-        let fix = fatal.and_then(|error| error.remedy).map(|remedy| remedy + " ").unwrap_or_default();
-        let again = "Then publish the failed rows again (the error lists them): the others are published, and a row that \
-                     got no answer may be.";
-        Error { kind, message, remedy: Some(format!("{fix}{again}")), code }
+        let (kind, fix) = match fatal {
+            Some(error) => (error.kind, error.remedy),
+            None if failures.iter().any(|failure| failure.column.is_some()) => {
+                (ErrorKind::InvalidRequest, Some("Correct these rows.".to_owned()))
+            }
+            None => (ErrorKind::PubSub, None),
+        };
+        let again = "Publish only the failed rows again, the error lists them; one that got no answer may have arrived.";
+        let remedy = fix.map_or_else(|| again.to_owned(), |fix| format!("{fix} {again}"));
+        Error { kind, message, remedy: Some(remedy), code }
     }
 }
 

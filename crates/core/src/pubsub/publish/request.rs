@@ -6,8 +6,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::columns::Columns;
-use super::encode::{framed_len, put_message, request_head};
+use super::encode::{framed_len, put_message, put_topic};
 use super::rows::Rows;
+use crate::pubsub::framed::{FRAME_HEAD_BYTES, write_frame_head};
 
 /// What a request that is being filled costs beyond its bytes, roughly: many keys must not be many for free.
 const OVERHEAD_BYTES: usize = 256;
@@ -18,7 +19,7 @@ pub type Key = Arc<[u8]>;
 /// A request ready to be sent.
 #[derive(Debug)]
 pub struct Request {
-    /// The encoded `PublishRequest`.
+    /// The encoded `PublishRequest`, framed for the wire.
     pub body: Bytes,
     /// Its messages.
     pub messages: usize,
@@ -48,7 +49,8 @@ struct Filling {
 impl Filler {
     /// Requests to `topic` within the limits; a single message may exceed `max_bytes`.
     pub fn new(topic: &str, max_messages: usize, max_bytes: usize) -> Self {
-        let head = request_head(topic);
+        let mut head = vec![0; FRAME_HEAD_BYTES];
+        put_topic(&mut head, topic);
         Self {
             head,
             max_messages,
@@ -61,7 +63,7 @@ impl Filler {
 
     /// What a request has before its messages.
     pub fn head_bytes(&self) -> usize {
-        self.head.len()
+        self.head.len() - FRAME_HEAD_BYTES
     }
 
     /// Whether a message of `bytes` can be added under `key`; else the request of that key has to leave first.
@@ -69,7 +71,7 @@ impl Filler {
     pub fn has_room(&self, key: &[u8], bytes: usize) -> bool {
         self.filling(key).is_none_or(|filling| {
             filling.messages == 0
-                || (filling.messages < self.max_messages && filling.body.len() + framed_len(bytes) <= self.max_bytes)
+                || (filling.messages < self.max_messages && filling.body.len() + framed_len(bytes) <= self.max_bytes + FRAME_HEAD_BYTES)
         })
     }
 
@@ -83,12 +85,12 @@ impl Filler {
         if key.is_empty() { Some(&self.unordered) } else { self.keyed.get(key) }
     }
 
-    /// Take the request of `key` out.
-    pub fn take(&mut self, key: &[u8]) -> Option<Request> {
+    /// Take the request of `key` out. `spare` is an empty buffer for the next one, if there is one.
+    pub fn take(&mut self, key: &[u8], spare: impl FnOnce() -> Option<Vec<u8>>) -> Option<Request> {
         if key.is_empty() {
             let filling = std::mem::take(&mut self.unordered);
             // The next request will be about as large: growing to it step by step would copy it twice over.
-            self.unordered.body.reserve(filling.body.len());
+            self.unordered.body = spare().unwrap_or_else(|| Vec::with_capacity(filling.body.len()));
             return filling.into_request(None);
         }
         let (key, filling) = self.keyed.remove_entry(key)?;
@@ -144,7 +146,8 @@ impl Filling {
     }
 
     fn into_request(self, key: Option<Key>) -> Option<Request> {
-        let Self { body, messages, rows } = self;
+        let Self { mut body, messages, rows } = self;
+        write_frame_head(&mut body);
         (messages > 0).then(|| Request { body: body.into(), messages, rows, key })
     }
 }

@@ -46,6 +46,13 @@ pub struct Failure {
     pub code: Option<Code>,
 }
 
+impl Failure {
+    /// Whether something is wrong with these rows, or their request: the others were only not sent.
+    pub fn is_cause(&self) -> bool {
+        self.column.is_some() || self.code.is_some()
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.rows.end - self.rows.start {

@@ -89,7 +89,8 @@ impl Sender {
     }
 
     fn refused(&self, status: &Status) -> Failed {
-        let fatal = matches!(status.code(), Code::NotFound | Code::PermissionDenied | Code::Unauthenticated);
+        // These speak of the messages; everything else would be the answer to any message.
+        let fatal = !matches!(status.code(), Code::InvalidArgument | Code::FailedPrecondition | Code::OutOfRange);
         Failed::new(Error::from_status(&format!("publishing to {}", self.topic), status), fatal)
     }
 
