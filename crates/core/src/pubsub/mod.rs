@@ -2,6 +2,7 @@
 
 pub mod client;
 pub mod connection;
+pub mod columns;
 pub mod decode;
 pub mod lease;
 pub mod publish;
