@@ -262,3 +262,41 @@ impl Codec for StreamingPullCodec {
         BytesDecoder
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::net::TcpListener;
+
+    #[tokio::test]
+    async fn a_server_that_never_answers_is_an_error_at_the_deadline() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = listener.local_addr().unwrap().to_string();
+        let accepting = tokio::spawn(async move {
+            let mut kept = vec![];
+            while let Ok((stream, _)) = listener.accept().await {
+                kept.push(stream);
+            }
+        });
+        let connection = Connection { endpoint, plaintext: true, credentials_file: None };
+        let deadline = Duration::from_millis(300);
+        let client = Client::connect(&connection).await.unwrap().with_deadline(deadline);
+        let started = std::time::Instant::now();
+        let status = client.publish(PublishRequest::default()).await.unwrap_err();
+        assert!(started.elapsed() < 10 * deadline);
+        let error = Error::from_status("publishing to projects/p/topics/t", &status);
+        assert_eq!((error.kind, error.code), (ErrorKind::Unavailable, Some(Code::DeadlineExceeded)));
+        assert!(error.to_string().contains("projects/p/topics/t: no answer within 300ms"), "{error}");
+        accepting.abort();
+    }
+
+    #[test]
+    fn an_error_that_became_a_status_is_the_same_error_again() {
+        let error = Error::new(ErrorKind::Config, "the key is bad.").with_remedy("Make another.");
+        let status = error.into_status();
+        assert!(!crate::retry::is_transient(status.code()));
+        let again = Error::from_status("publishing", &status);
+        assert_eq!(again.kind, ErrorKind::Config);
+        assert_eq!(again.to_string(), "publishing: the key is bad. Make another.");
+    }
+}
