@@ -85,15 +85,15 @@ impl Client {
         };
         match opened.await {
             Ok(response) => Ok(Responses { stream: response.into_inner(), client: self.clone(), token }),
-            Err(status) => Err(self.broken_stream(status, token.as_ref())),
+            Err(status) => Err(self.broken_stream(status, token.as_ref()).await),
         }
     }
 
-    fn broken_stream(&self, status: Status, token: Option<&Token>) -> Status {
+    async fn broken_stream(&self, status: Status, token: Option<&Token>) -> Status {
         match self.refused(&status, token) {
             Some(true) => Status::unavailable(format!("{}; trying another token", status.message())),
             Some(false) => for_good(&status, token),
-            None => self.opened.explained(status),
+            None => self.opened.explained(status).await,
         }
     }
 
@@ -128,20 +128,17 @@ impl Client {
     /// A unary call of an encoded message. A refused token is replaced once.
     pub(super) async fn call(&self, path: &'static str, message: Bytes) -> std::result::Result<Bytes, Status> {
         let call = async {
-            let token = self.token().await?;
-            let status = match self.attempt(path, message.clone(), token.as_ref()).await {
-                Ok(answer) => return Ok(answer),
-                Err(status) => status,
-            };
-            match self.refused(&status, token.as_ref()) {
-                None => Err(self.opened.explained(status)),
-                Some(false) => Err(for_good(&status, token.as_ref())),
-                Some(true) => {
-                    let token = self.token().await?;
-                    self.attempt(path, message, token.as_ref()).await.map_err(|status| match status.code() {
-                        Code::Unauthenticated => for_good(&status, token.as_ref()),
-                        _ => self.opened.explained(status),
-                    })
+            let mut replaced = false;
+            loop {
+                let token = self.token().await?;
+                let status = match self.attempt(path, message.clone(), token.as_ref()).await {
+                    Ok(answer) => return Ok(answer),
+                    Err(status) => status,
+                };
+                match self.refused(&status, token.as_ref()) {
+                    Some(true) if !replaced => replaced = true,
+                    Some(_) => return Err(for_good(&status, token.as_ref())),
+                    None => return Err(self.opened.explained(status).await),
                 }
             }
         };
@@ -183,7 +180,7 @@ fn for_good(status: &Status, token: Option<&Token>) -> Status {
     let who = token.map_or("the caller", Token::who);
     Error::new(
         ErrorKind::Unauthenticated,
-        format!("Pub/Sub refuses the access token of {who}, also a fresh one: {}.", status.message()),
+        format!("Pub/Sub refuses the access token of {who}, also a fresh one: {}.", status.message().trim_end_matches('.')),
     )
     .with_remedy("Check that these are credentials for this endpoint and that the account is not disabled.")
     .into_status()
@@ -199,7 +196,10 @@ pub struct Responses {
 impl Responses {
     /// The next response; None at a proper end.
     pub async fn message(&mut self) -> std::result::Result<Option<Bytes>, Status> {
-        self.stream.message().await.map_err(|status| self.client.broken_stream(status, self.token.as_ref()))
+        match self.stream.message().await {
+            Ok(response) => Ok(response),
+            Err(status) => Err(self.client.broken_stream(status, self.token.as_ref()).await),
+        }
     }
 }
 

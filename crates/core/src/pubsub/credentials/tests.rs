@@ -213,7 +213,9 @@ async fn a_refused_token_is_replaced_once() {
     assert!(credentials.refused(&first), "a late refusal of the old one");
     assert_eq!(bearer(&credentials.token().await.unwrap()), "Bearer token-2", "does not touch the new one");
     assert!(!credentials.refused(&second));
+    assert!(!credentials.refused(&second), "also to the next who was refused with it");
     assert_eq!(server.asked(), 2);
+    assert_eq!(bearer(&credentials.token().await.unwrap()), "Bearer token-3", "the next call may have better luck");
 }
 
 #[tokio::test]
