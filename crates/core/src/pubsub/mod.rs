@@ -2,6 +2,7 @@
 
 pub mod admin;
 pub mod client;
+pub mod columns;
 pub mod connection;
 pub mod credentials;
 pub mod decode;
