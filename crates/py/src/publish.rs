@@ -13,6 +13,7 @@ use solstice_core::pubsub::publish::{self as core, Failure, PublishFailure, Publ
 use solstice_core::runtime;
 
 use crate::arrow::{ArrowStream, import_stream};
+use crate::connection::Connection;
 use crate::errors::{call, status_name, to_python};
 use crate::waiting::wait;
 
@@ -25,13 +26,13 @@ pub struct Publisher {
 
 #[pymethods]
 impl Publisher {
-    /// Connect to a plaintext address.
+    /// Connect.
     #[new]
-    #[pyo3(signature = (address, topic, *, batch_size, max_batch_bytes, linger_s, timeout_s, gzip, keep_ids))]
+    #[pyo3(signature = (connection, topic, *, batch_size, max_batch_bytes, linger_s, timeout_s, gzip, keep_ids))]
     #[allow(clippy::too_many_arguments)] // they are keywords in Python
     fn new(
         py: Python<'_>,
-        address: &str,
+        connection: &Connection,
         topic: &str,
         batch_size: usize,
         max_batch_bytes: usize,
@@ -49,7 +50,7 @@ impl Publisher {
             keep_ids,
         };
         let inner = wait(py, async {
-            let client = Client::connect_plaintext(address).await?;
+            let client = Client::connect(&connection.inner).await?;
             Ok(core::Publisher::new(client, topic, &options, runtime::handle()?))
         })?;
         Ok(Self { inner: Some(Box::new(inner)), process: std::process::id() })

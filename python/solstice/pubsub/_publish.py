@@ -10,7 +10,8 @@ from solstice._core.extras import require
 from solstice._core.logging import start_native_logging
 from solstice._core.options import OptionValues
 from solstice.errors import PublishError
-from solstice.pubsub._options import PUBLISH_OPTIONS, endpoint, resource_name
+from solstice.pubsub._connection import connection
+from solstice.pubsub._options import PUBLISH_OPTIONS, resource_name
 
 if TYPE_CHECKING:
     from solstice import _native
@@ -21,6 +22,8 @@ class PublishOptions(TypedDict, total=False):
 
     - ``project_id``: the project of a topic given without one; else ``GOOGLE_CLOUD_PROJECT``.
     - ``emulator_host``: host:port of an emulator; else ``PUBSUB_EMULATOR_HOST``.
+    - ``endpoint``: host:port of Pub/Sub, if it is not Google's; ``http://`` before it goes without TLS and credentials.
+    - ``credentials_file``: whose credentials; else ``GOOGLE_APPLICATION_CREDENTIALS``, gcloud's, or the machine's.
     - ``batch_size``: the most messages of a request, up to 1,000 (the default).
     - ``max_batch_bytes``: the most bytes of a request of several messages, up to 10 MB; 1 MB by default.
     - ``linger_ms``: how long a request that is not full waits for more rows; 10 ms by default.
@@ -30,6 +33,8 @@ class PublishOptions(TypedDict, total=False):
 
     project_id: str
     emulator_host: str
+    endpoint: str
+    credentials_file: str
     batch_size: int
     max_batch_bytes: int
     linger_ms: float
@@ -40,6 +45,8 @@ class PublishOptions(TypedDict, total=False):
 _OPTION_NAMES = {
     "project_id": "projectId",
     "emulator_host": "emulatorHost",
+    "endpoint": "endpoint",
+    "credentials_file": "credentialsFile",
     "batch_size": "batchSize",
     "max_batch_bytes": "maxBatchBytes",
     "linger_ms": "lingerMs",
@@ -117,7 +124,7 @@ class Publisher:
         given = {_OPTION_NAMES[name]: str(value) for name, value in options.items() if value is not None}
         self._values: OptionValues = PUBLISH_OPTIONS.parse(given)
         self.topic = resource_name("topics", topic, self._values)
-        self._address = endpoint(self._values)
+        connection(self._values)  # so that a wrong address is said here
         self._keep_ids = _keep_ids
         self._native: _native.Publisher | None = None
         self._cancelled = False
@@ -173,7 +180,7 @@ class Publisher:
 
             start_native_logging()
             self._native = _native.Publisher(
-                self._address,
+                connection(self._values),
                 self.topic,
                 batch_size=self._values["batchSize"],
                 max_batch_bytes=self._values["maxBatchBytes"],

@@ -175,6 +175,10 @@ impl Publisher {
         let Account { published, failures, fatal, answers } = self.inner.outbox.account();
         let rows = filling.rows;
         drop(filling);
+        let fatal = match fatal {
+            Some(error) => Some(self.inner.explained(error).await),
+            None => None,
+        };
         if failures.is_empty() {
             let ids = self.inner.keep_ids.then(|| ids_by_row(rows, &answers));
             return Ok(Published { messages: published, ids });
@@ -230,6 +234,15 @@ impl Inner {
         let mut filling = self.filling.lock().await;
         filling.lingering = false;
         self.submit_all(&mut filling.filler).await;
+    }
+
+    /// Where the topic is missing or may not be written to: the same with what exactly is missing.
+    async fn explained(&self, error: Error) -> Error {
+        if !matches!(error.kind, ErrorKind::NotFound | ErrorKind::PermissionDenied) {
+            return error;
+        }
+        let found = self.outbox.client().check_topic(&self.topic).await.err();
+        found.filter(|found| found.kind == error.kind).unwrap_or(error)
     }
 
     fn error(&self, rows: u64, published: u64, failures: &[Failure], fatal: Option<Error>) -> Error {

@@ -12,6 +12,7 @@ use super::request::{Key, Request};
 use super::rows::{Failure, Failures, Rows};
 use super::send::{Failed, Sender};
 use crate::error::Error;
+use crate::pubsub::client::Client;
 
 /// Requests on the wire. Small ones (one row per ordering key) need many to hide a round trip.
 const MAX_FLYING: usize = 32;
@@ -97,6 +98,11 @@ impl Outbox {
             state: Mutex::new(state),
             landed: Notify::new(),
         })
+    }
+
+    /// What the requests go over.
+    pub fn client(&self) -> &Client {
+        &self.sender.client
     }
 
     /// Wait for room for a request of `bytes`; None when nothing more is sent.

@@ -89,9 +89,11 @@ impl Sender {
     }
 
     fn refused(&self, status: &Status) -> Failed {
+        let error = Error::from_status(&format!("publishing to {}", self.topic), status);
         // These speak of the messages; everything else would be the answer to any message.
-        let fatal = !matches!(status.code(), Code::InvalidArgument | Code::FailedPrecondition | Code::OutOfRange);
-        Failed::new(Error::from_status(&format!("publishing to {}", self.topic), status), fatal)
+        let of_messages = [Code::InvalidArgument, Code::FailedPrecondition, Code::OutOfRange];
+        let fatal = error.code.is_none_or(|code| !of_messages.contains(&code));
+        Failed::new(error, fatal)
     }
 
     fn given_up(&self, status: &Status) -> Failed {
