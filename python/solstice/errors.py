@@ -16,6 +16,7 @@
     │   ├── UnavailableError             the service could not be reached within the deadline
     │   ├── AgentLostError               the agent of a streaming query is gone; nothing is lost, restart the query
     │   ├── PartUnavailableError         a part of a batch could not be read whole
+    │   ├── CorruptRowError              a payload does not fit its schema, in mode FAILFAST
     │   └── UnsupportedTriggerError      a trigger under which nothing would ever be acknowledged
     ├── PipelineError                    jobs, queues, payloads, workers
     │   ├── QueueError                   the queue refused or failed
@@ -149,6 +150,10 @@ class AgentLostError(PubSubError):
 
 class PartUnavailableError(PubSubError):
     """A part of a batch could not be read whole; the task fails rather than read less."""
+
+
+class CorruptRowError(PubSubError):
+    """A payload is malformed or does not fit its schema; raised in mode FAILFAST only."""
 
 
 class UnsupportedTriggerError(PubSubError):
