@@ -6,6 +6,7 @@ mod build_info;
 mod emulator;
 mod errors;
 mod logging;
+mod project;
 mod publish;
 
 use pyo3::prelude::*;
@@ -27,6 +28,8 @@ mod _native {
     use errors::provoke_panic;
     #[pymodule_export]
     use logging::{close_logs, drain_logs, set_log_level, write_log};
+    #[pymodule_export]
+    use project::Projection;
     #[pymodule_export]
     use publish::publish;
 

@@ -8,12 +8,17 @@ use std::cell::Cell;
 use std::io::Write;
 
 use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
+use base64::alphabet::STANDARD;
+use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 use simd_json::{Buffers, INPUT_PADDING, Node, StaticNode, Tape, fill_tape_padded};
 
 use super::column::{Bytes, Column, Fields, Offsets, Values};
 use super::lenient::{self, Lenient};
 use super::{Fault, Outcome, numbers, times};
+
+/// Padding is needed; bits beyond the last byte are not looked at.
+const BASE64: GeneralPurpose =
+    GeneralPurpose::new(&STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
 
 /// Parses documents; keeps its buffers from one to the next.
 pub(super) struct Decoder {
@@ -376,7 +381,7 @@ fn append_base64(text: &[u8], values: &mut Bytes) -> bool {
             return true;
         }
         let mut group = [0; 3];
-        match rest.get(..4).map(|four| BASE64_STANDARD.decode_slice(four, &mut group)) {
+        match rest.get(..4).map(|four| BASE64.decode_slice(four, &mut group)) {
             Some(Ok(len)) => values.bytes.extend_from_slice(&group[..len]),
             _ => {
                 values.bytes.truncate(before);
@@ -448,7 +453,7 @@ fn closes_into_object(open: &[(u8, usize)]) -> bool {
 fn write_number(document: &Document<'_>, at: usize, number: f64, into: &mut Vec<u8>) {
     match document.number(at) {
         // A whole number that is too long for 64 bits.
-        Some(text) if text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'-')) => {
+        Some(text) if text.trim_start_matches('-').bytes().all(|byte| byte.is_ascii_digit()) && text.len() > 1 => {
             into.extend_from_slice(text.as_bytes());
         }
         _ if number.is_finite() => numbers::write_double(number, into),
