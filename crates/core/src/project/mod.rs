@@ -8,8 +8,12 @@
 
 mod avro;
 mod avro_schema;
+#[cfg(test)]
+mod avro_tests;
 mod column;
 mod json;
+#[cfg(test)]
+mod json_tests;
 mod lenient;
 mod numbers;
 #[cfg(test)]
@@ -19,7 +23,7 @@ mod times;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch};
+use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema};
 use arrow_select::filter::filter_record_batch;
 
@@ -189,7 +193,8 @@ impl Projection {
         };
         fields.extend(self.payload_fields());
         arrays.extend(self.finish().map_err(unfit)?);
-        let rows = RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays).map_err(unfit)?;
+        let count = RecordBatchOptions::new().with_row_count(Some(raw.num_rows()));
+        let rows = RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), arrays, &count).map_err(unfit)?;
         let rows = match self.mode {
             Mode::DropMalformed if !corrupt.is_empty() => without(&rows, &corrupt).map_err(unfit)?,
             _ => rows,

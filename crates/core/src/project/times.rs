@@ -45,6 +45,9 @@ fn date_of_fields(text: &str) -> Option<i32> {
 ///
 /// A text without a zone is taken as UTC. `None` for names of regions (`Europe/Berlin`) and for a time without a date.
 pub(super) fn timestamp(text: &str) -> Option<i64> {
+    if let Some(micros) = common_timestamp(text.as_bytes()) {
+        return Some(micros);
+    }
     let (micros, zone) = parts(text)?;
     let offset_s = zone.map_or(Some(0), |zone| zone_offset_s(zone.trim()))?;
     i64::try_from(micros - i128::from(offset_s * MICROS_PER_SECOND)).ok()
@@ -56,6 +59,40 @@ pub(super) fn timestamp_ntz(text: &str) -> Option<i64> {
         (micros, None) => i64::try_from(micros).ok(),
         _ => None,
     }
+}
+
+/// `yyyy-mm-dd(T| )hh:mm:ss[.ffffff]Z` with up to six digits, as nearly every producer writes it; `None` for the rest.
+fn common_timestamp(text: &[u8]) -> Option<i64> {
+    let (
+        &[y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2, b'T' | b' ', h1, h2, b':', n1, n2, b':', s1, s2],
+        [fraction @ .., b'Z'],
+    ) = text.split_first_chunk::<19>()?
+    else {
+        return None;
+    };
+    let mut strange = 0;
+    let mut two = |tens: u8, ones: u8| {
+        let (tens, ones) = (tens.wrapping_sub(b'0'), ones.wrapping_sub(b'0'));
+        strange |= u8::from(tens > 9) | u8::from(ones > 9);
+        i64::from(tens) * 10 + i64::from(ones)
+    };
+    let (year, month, day) = (two(y1, y2) * 100 + two(y3, y4), two(m1, m2), two(d1, d2));
+    let (hour, minute, second) = (two(h1, h2), two(n1, n2), two(s1, s2));
+    if strange != 0 {
+        return None;
+    }
+    let micros = match fraction {
+        [] => 0,
+        [b'.', fraction @ ..] if fraction.len() <= 6 => {
+            let value = fraction.iter().try_fold(0, |value, byte| {
+                byte.is_ascii_digit().then(|| value * 10 + i64::from(byte - b'0'))
+            })?;
+            value * 10_i64.pow(6 - fraction.len() as u32)
+        }
+        _ => return None,
+    };
+    let seconds = days(year, month, day)? * SECONDS_PER_DAY + time_of_day_s(hour, minute, second)?;
+    Some(seconds * MICROS_PER_SECOND + micros)
 }
 
 /// Microseconds as if in UTC, and the zone's text.
