@@ -25,9 +25,9 @@ class Projected(NamedTuple):
 class Projection:
     """Reads the column ``data`` of raw batches into the columns of a schema.
 
-    ``schema`` is a Spark struct or a pyarrow schema of the types that ``solstice._core.arrow`` gives for it. A projected
-    batch has the columns named ``metadata`` of the raw batch, in that order, and then those of the schema. Not for
-    several threads at once: they would wait for each other.
+    ``schema`` is a Spark struct, or a pyarrow schema of the types that ``solstice._core.arrow`` gives for one. A
+    projected batch has the columns named ``metadata`` of the raw batch, in that order, and then those of the schema.
+    Threads that share a projection wait for each other.
     """
 
     def __init__(

@@ -56,10 +56,10 @@ impl Decoder {
         let bytes = datum.strip_prefix(&self.header).unwrap_or(datum);
         let items = bytes.len() + MAX_EMPTY_ITEMS;
         let mut reader = Reader { schema: &self.schema, bytes, items, outcome: Outcome::Whole, fault };
-        let read = reader.record(&self.root, row).and_then(|()| match reader.bytes {
-            [] => Ok(()),
-            _ => Err("there are bytes after the datum"),
-        });
+        let read = match (reader.record(&self.root, row), reader.bytes) {
+            (Ok(()), [_, ..]) => Err("there are bytes after the datum"),
+            (read, _) => read,
+        };
         let (left, outcome) = (reader.bytes.len(), reader.outcome);
         match read {
             Ok(()) => {
@@ -108,7 +108,8 @@ fn fit(schema: &WriterSchema, id: TypeId, column: &Column) -> Result<Option<Plan
             for branch in branches {
                 plans.push(fit(schema, *branch, column)?.unwrap_or(Plan::Mismatch(*branch)));
             }
-            if !plans.is_empty() && plans.iter().all(|plan| matches!(plan, Plan::Null | Plan::Mismatch(_)))
+            if !plans.is_empty()
+                && plans.iter().all(|plan| matches!(plan, Plan::Null | Plan::Mismatch(_)))
                 && plans.iter().any(|plan| matches!(plan, Plan::Mismatch(_)))
             {
                 return Ok(None);

@@ -136,9 +136,13 @@ fn truncated_bent_and_random_datums_are_singled_out_between_good_ones() {
     let rows = any_rows();
     let (writer, payloads) = written::<AvroBinaryFormat>(&rows);
     let mut projection = Projection::new(Format::Avro(&writer), &rows.schema(), Mode::Permissive, vec![]).unwrap();
-    let mut narrow =
-        Projection::new(Format::Avro(&writer), &schema(&[("map", rows.schema().field(13).data_type().clone())]), Mode::Permissive, vec![])
-            .unwrap();
+    let mut narrow = Projection::new(
+        Format::Avro(&writer),
+        &schema(&[("map", rows.schema().field(13).data_type().clone())]),
+        Mode::Permissive,
+        vec![],
+    )
+    .unwrap();
     for round in 0..6_000 {
         let good = &payloads[round % payloads.len()];
         let mut noise = good.clone();
@@ -195,7 +199,10 @@ fn a_record_that_contains_itself_is_skipped_to_a_bounded_depth() {
     let columns = [("f", DataType::Int64)];
     let projected = project(&node.to_string(), &columns, &[&chain(3), &chain(10_000), &chain(0)]);
     assert_eq!(projected.corrupt, [1]);
-    assert_eq!(projected.rows.column(0).as_primitive::<Int64Type>().iter().collect::<Vec<_>>(), [Some(5), None, Some(5)]);
+    assert_eq!(
+        projected.rows.column(0).as_primitive::<Int64Type>().iter().collect::<Vec<_>>(),
+        [Some(5), None, Some(5)]
+    );
 }
 
 #[test]
@@ -239,7 +246,10 @@ fn enums_fixed_and_uuids_are_read() {
     let text = "00010203-0405-0607-0809-0a0b0c0d0e0f";
     let projected = project(&record(fixed.clone()), &[("f", DataType::Utf8)], &[&id]);
     assert_eq!(projected.rows.column(0).as_string::<i32>().value(0), text);
-    assert_eq!(project(&record(fixed), &[("f", DataType::Binary)], &[&id]).rows.column(0).as_binary::<i32>().value(0), id);
+    assert_eq!(
+        project(&record(fixed), &[("f", DataType::Binary)], &[&id]).rows.column(0).as_binary::<i32>().value(0),
+        id
+    );
     let uuid = json!({"type": "string", "logicalType": "uuid"});
     let projected = project(&record(uuid), &[("f", DataType::Utf8)], &[&sized(text.as_bytes())]);
     assert_eq!(projected.rows.column(0).as_string::<i32>().value(0), text);
@@ -263,7 +273,10 @@ fn dates_times_and_timestamps_of_every_unit_are_read() {
     assert_eq!((date.rows.column(0).as_primitive::<Date32Type>().value(0), date.corrupt), (-3, vec![1]));
     let clock = DataType::Time64(TimeUnit::Nanosecond);
     let time = project(&logical("int", "time-millis"), &[("f", clock.clone())], &[&long(5), &long(86_400_000)]);
-    assert_eq!((time.rows.column(0).as_primitive::<Time64NanosecondType>().value(0), time.corrupt), (5_000_000, vec![1]));
+    assert_eq!(
+        (time.rows.column(0).as_primitive::<Time64NanosecondType>().value(0), time.corrupt),
+        (5_000_000, vec![1])
+    );
     let time = project(&logical("long", "time-micros"), &[("f", clock)], &[&long(5)]);
     assert_eq!(time.rows.column(0).as_primitive::<Time64NanosecondType>().value(0), 5_000);
 }
@@ -323,7 +336,10 @@ fn schemas_that_cannot_be_used_are_refused_with_a_reason() {
         (&record(json!({"type": "fixed", "name": "x"})), "without a size"),
         (&record(json!(3)), "is no type"),
         (r#"{"type":"record","name":"r"}"#, "no fields"),
-        (r#"{"type":"record","name":"r","fields":[{"name":"a","type":"int"},{"name":"a","type":"int"}]}"#, "two fields"),
+        (
+            r#"{"type":"record","name":"r","fields":[{"name":"a","type":"int"},{"name":"a","type":"int"}]}"#,
+            "two fields",
+        ),
     ];
     for (writer, reason) in cases {
         let error = refused(writer, &[]);

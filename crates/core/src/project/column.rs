@@ -396,7 +396,7 @@ impl Fields {
 /// Types that Spark writes as a struct with a mark on one of its fields: variant, geometry, geography.
 fn is_marked(fields: &arrow_schema::Fields) -> bool {
     let marks = ["variant", "geometry", "geography"];
-    fields.iter().any(|field| marks.iter().any(|mark| field.metadata().get(*mark).is_some_and(|set| set == "true")))
+    fields.iter().any(|field| marks.iter().any(|mark| field.metadata().get(mark).is_some_and(|set| set == "true")))
 }
 
 fn unsupported(field: &Field, path: &str) -> Error {

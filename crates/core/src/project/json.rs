@@ -5,7 +5,6 @@
 //! than its parse.
 
 use std::cell::Cell;
-use std::io::Write;
 
 use base64::Engine;
 use base64::alphabet::STANDARD;
@@ -13,6 +12,7 @@ use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 use simd_json::{Buffers, INPUT_PADDING, Node, StaticNode, Tape, fill_tape_padded};
 
 use super::column::{Bytes, Column, Fields, Offsets, Values};
+use super::document::{Document, Starts, width, write_json};
 use super::lenient::{self, Lenient};
 use super::{Fault, Outcome, numbers, times};
 
@@ -26,21 +26,6 @@ pub(super) struct Decoder {
     buffers: Buffers,
     tape: Tape<'static>,
     lenient: Lenient,
-}
-
-/// A parsed document.
-struct Document<'a> {
-    nodes: &'a [Node<'a>],
-    source: &'a [u8],
-    starts: Starts<'a>,
-}
-
-/// Where in the source a node starts.
-enum Starts<'a> {
-    /// simd-json's list of the places where something starts or ends, and how far it was walked: nodes are asked for in
-    /// ascending order.
-    Structural(&'a [u32], Cell<(usize, usize)>),
-    Nodes(&'a [u32]),
 }
 
 impl Decoder {
@@ -96,15 +81,6 @@ fn append_root(document: &Document<'_>, row: &mut Fields, fault: &mut Fault) -> 
         return Outcome::Failed;
     }
     append_object(document, 0, row, fault)
-}
-
-/// How many nodes a value takes.
-#[inline]
-fn width(node: &Node<'_>) -> usize {
-    match node {
-        Node::Object { count, .. } | Node::Array { count, .. } => count + 1,
-        _ => 1,
-    }
 }
 
 /// Append the object at `at` as a row of `fields`; never [`Outcome::Failed`].
@@ -392,97 +368,6 @@ fn append_base64(text: &[u8], values: &mut Bytes) -> bool {
     }
 }
 
-/// A value as Spark writes it into a string column: without spaces, numbers as Java prints them.
-fn write_json(document: &Document<'_>, at: usize, into: &mut Vec<u8>) {
-    // Containers that are open: what closes them, and the node after them.
-    let mut open: Vec<(u8, usize)> = vec![];
-    let (mut node, end) = (at, at + width(&document.nodes[at]));
-    let mut is_name = false;
-    let mut first = true;
-    loop {
-        while let Some((closing, _)) = open.pop_if(|(_, after)| *after == node) {
-            into.push(closing);
-            first = false;
-            is_name = closes_into_object(&open);
-        }
-        if node >= end {
-            return;
-        }
-        if !first && (is_name || open.last().is_some_and(|(closing, _)| *closing == b']')) {
-            into.push(b',');
-        }
-        first = false;
-        match document.nodes[node] {
-            Node::String(text) => write_string(text, into),
-            Node::Object { count, .. } => {
-                into.push(b'{');
-                open.push((b'}', node + 1 + count));
-                (first, is_name) = (true, true);
-                node += 1;
-                continue;
-            }
-            Node::Array { count, .. } => {
-                into.push(b'[');
-                open.push((b']', node + 1 + count));
-                (first, is_name) = (true, false);
-                node += 1;
-                continue;
-            }
-            Node::Static(StaticNode::Null) => into.extend_from_slice(b"null"),
-            Node::Static(StaticNode::Bool(value)) => into.extend_from_slice(if value { b"true" } else { b"false" }),
-            Node::Static(StaticNode::I64(number)) => drop(write!(into, "{number}")),
-            Node::Static(StaticNode::U64(number)) => drop(write!(into, "{number}")),
-            Node::Static(StaticNode::F64(number)) => write_number(document, node, number, into),
-        }
-        if is_name {
-            into.push(b':');
-            is_name = false;
-            first = true;
-        } else {
-            is_name = closes_into_object(&open);
-        }
-        node += 1;
-    }
-}
-
-/// Whether what follows in the innermost open container is a name.
-fn closes_into_object(open: &[(u8, usize)]) -> bool {
-    open.last().is_some_and(|(closing, _)| *closing == b'}')
-}
-
-fn write_number(document: &Document<'_>, at: usize, number: f64, into: &mut Vec<u8>) {
-    match document.number(at) {
-        // A whole number that is too long for 64 bits.
-        Some(text) if text.trim_start_matches('-').bytes().all(|byte| byte.is_ascii_digit()) && text.len() > 1 => {
-            into.extend_from_slice(text.as_bytes());
-        }
-        _ if number.is_finite() => numbers::write_double(number, into),
-        _ => {
-            into.push(b'"');
-            numbers::write_double(number, into);
-            into.push(b'"');
-        }
-    }
-}
-
-fn write_string(text: &str, into: &mut Vec<u8>) {
-    into.push(b'"');
-    for byte in text.bytes() {
-        match byte {
-            b'"' => into.extend_from_slice(b"\\\""),
-            b'\\' => into.extend_from_slice(b"\\\\"),
-            b'\n' => into.extend_from_slice(b"\\n"),
-            b'\r' => into.extend_from_slice(b"\\r"),
-            b'\t' => into.extend_from_slice(b"\\t"),
-            0x08 => into.extend_from_slice(b"\\b"),
-            0x0c => into.extend_from_slice(b"\\f"),
-            ..b' ' => drop(write!(into, "\\u{byte:04X}")),
-            _ => into.push(byte),
-        }
-    }
-    into.push(b'"');
-}
-
 fn describe(node: &Node<'_>) -> &'static str {
     match node {
         Node::String(_) => "this string",
@@ -491,32 +376,5 @@ fn describe(node: &Node<'_>) -> &'static str {
         Node::Static(StaticNode::Bool(_)) => "a boolean",
         Node::Static(StaticNode::Null) => "null",
         Node::Static(_) => "this number",
-    }
-}
-
-impl Document<'_> {
-    /// The text of the number at a node.
-    fn number(&self, at: usize) -> Option<&str> {
-        let start = match &self.starts {
-            Starts::Nodes(starts) => *starts.get(at)? as usize,
-            Starts::Structural(places, walked) => {
-                let (mut node, mut index) = if at < walked.get().0 { (0, 0) } else { walked.get() };
-                loop {
-                    let place = *places.get(index)? as usize;
-                    if matches!(self.source.get(place)?, b'}' | b']' | b',' | b':') {
-                        index += 1;
-                    } else if node == at {
-                        walked.set((node, index));
-                        break place;
-                    } else {
-                        (node, index) = (node + 1, index + 1);
-                    }
-                }
-            }
-        };
-        let text = self.source.get(start..)?;
-        let is_part = |byte: &u8| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
-        let len = text.iter().position(|byte| !is_part(byte)).unwrap_or(text.len());
-        std::str::from_utf8(&text[..len]).ok()
     }
 }

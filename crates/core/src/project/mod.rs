@@ -1,6 +1,6 @@
 //! Payloads into typed columns: JSON with the values of Spark's `from_json`, Avro by the schema of its writer.
 //!
-//! - [`json`], [`lenient`]: documents; [`avro`], [`avro_schema`]: datums. Both append to [`column`].
+//! - [`json`], [`lenient`], [`document`]: documents; [`avro`], [`avro_schema`]: datums. Both append to [`column`].
 //! - [`times`], [`numbers`]: values in text.
 //!
 //! A payload that cannot be read is singled out: its row is null and counts as corrupt, the others of the batch are not
@@ -11,6 +11,7 @@ mod avro_schema;
 #[cfg(test)]
 mod avro_tests;
 mod column;
+mod document;
 mod json;
 #[cfg(test)]
 mod json_tests;

@@ -28,7 +28,8 @@ pub(super) fn project(schema: &Schema, mode: Mode, payloads: &[&[u8]]) -> Result
     Projection::new(Format::Json, schema, mode, vec!["message_id".to_owned()])?.project(&raw(&payloads))
 }
 
-const PAYLOADS: [&[u8]; 5] = [b"{\"a\":1,\"b\":\"x\"}", b"{\"a\":", b"{\"a\":\"bad\",\"b\":\"y\"}", b"", b"{\"b\":\"z\"}"];
+const PAYLOADS: [&[u8]; 5] =
+    [b"{\"a\":1,\"b\":\"x\"}", b"{\"a\":", b"{\"a\":\"bad\",\"b\":\"y\"}", b"", b"{\"b\":\"z\"}"];
 
 fn two_columns() -> Schema {
     schema(&[("a", DataType::Int64), ("_corrupt_record", DataType::Binary), ("b", DataType::Utf8)])
@@ -148,8 +149,8 @@ fn a_payload_field_with_the_name_of_a_kept_metadata_column_is_refused_with_the_f
 
 #[test]
 fn types_that_no_payload_holds_are_refused_by_column_and_fix() {
-    let marked = Field::new("metadata", DataType::Binary, false)
-        .with_metadata([("variant".to_owned(), "true".to_owned())]);
+    let marked =
+        Field::new("metadata", DataType::Binary, false).with_metadata([("variant".to_owned(), "true".to_owned())]);
     let variant = DataType::Struct(Fields::from(vec![Field::new("value", DataType::Binary, false), marked]));
     let keyed = |key| Field::new_map("m", "entries", Field::new("key", key, false), value(), false, true);
     let cases = [

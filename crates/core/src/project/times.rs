@@ -84,9 +84,9 @@ fn common_timestamp(text: &[u8]) -> Option<i64> {
     let micros = match fraction {
         [] => 0,
         [b'.', fraction @ ..] if fraction.len() <= 6 => {
-            let value = fraction.iter().try_fold(0, |value, byte| {
-                byte.is_ascii_digit().then(|| value * 10 + i64::from(byte - b'0'))
-            })?;
+            let value = fraction
+                .iter()
+                .try_fold(0, |value, byte| byte.is_ascii_digit().then(|| value * 10 + i64::from(byte - b'0')))?;
             value * 10_i64.pow(6 - fraction.len() as u32)
         }
         _ => return None,
@@ -193,9 +193,7 @@ fn zone_offset_s(zone: &str) -> Option<i64> {
         match digits.len() {
             1 | 2 => (short_number(digits)?, 0, 0),
             4 => (short_number(digits.get(..2)?)?, short_number(digits.get(2..)?)?, 0),
-            6 => {
-                (short_number(digits.get(..2)?)?, short_number(digits.get(2..4)?)?, short_number(digits.get(4..)?)?)
-            }
+            6 => (short_number(digits.get(..2)?)?, short_number(digits.get(2..4)?)?, short_number(digits.get(4..)?)?),
             _ => return None,
         }
     };
