@@ -12,8 +12,7 @@ use tonic::transport::{Identity, Server, ServerTlsConfig};
 use tower_service::Service;
 
 use super::service::prost;
-use crate::error::{Error, ErrorKind, Result};
-use crate::pubsub::connection::causes;
+use crate::error::{Error, ErrorKind, Result, causes};
 use crate::pubsub::wire::{TestIamPermissionsRequest, TestIamPermissionsResponse, path};
 
 /// The certificate and its key, both as PEM.
