@@ -33,11 +33,7 @@ pub fn get_topic<'py>(py: Python<'py>, connection: &Connection, name: &str) -> P
 
 /// The topics of `projects/P`.
 #[pyfunction]
-pub fn list_topics<'py>(
-    py: Python<'py>,
-    connection: &Connection,
-    project: &str,
-) -> PyResult<Vec<Bound<'py, PyDict>>> {
+pub fn list_topics<'py>(py: Python<'py>, connection: &Connection, project: &str) -> PyResult<Vec<Bound<'py, PyDict>>> {
     let topics = with_client(py, connection, async |client| client.list_topics(project).await)?;
     topics.iter().map(|topic| topic_fields(py, topic)).collect()
 }

@@ -11,11 +11,12 @@ from typing import Any
 import grpc
 import pyarrow as pa
 import pytest
+from cryptography.exceptions import InvalidSignature
 from google.iam.v1 import iam_policy_pb2
 from google.pubsub_v1.types import StreamingPullResponse
+from pubsub_authority import Authority, ServiceAccount, TokenServer, user_file
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from pubsub_authority import Authority, ServiceAccount, TokenServer, user_file
 from solstice import _native
 from solstice.errors import ConfigError, PubSubError, UnauthenticatedError, UnavailableError
 from solstice.pubsub._admin import Admin
@@ -175,7 +176,7 @@ def test_a_key_that_the_token_server_does_not_know_is_an_error_at_once(server, t
     def verify(form: dict[str, str]) -> tuple[int, dict[str, Any]]:
         try:
             account.claims(form["assertion"])
-        except Exception:
+        except InvalidSignature:
             return 400, {"error": "invalid_grant", "error_description": "Invalid JWT Signature."}
         return 200, tokens.token("token")
 
@@ -319,9 +320,7 @@ def stub_service(authority: Authority, streaming_pull: Callable[..., Iterator[by
     server.add_generic_rpc_handlers(
         [
             grpc.method_handlers_generic_handler("google.pubsub.v1.Subscriber", subscriber),
-            grpc.method_handlers_generic_handler(
-                "google.iam.v1.IAMPolicy", {"TestIamPermissions": unary(permissions)}
-            ),
+            grpc.method_handlers_generic_handler("google.iam.v1.IAMPolicy", {"TestIamPermissions": unary(permissions)}),
         ]
     )
     certificate, key = (text.encode() for text in authority.identity)

@@ -7,9 +7,9 @@ use tonic::{Code, Status};
 use crate::error::{Error, ErrorKind, Result};
 use crate::pubsub::client::Client;
 use crate::pubsub::wire::{
-    DeleteSubscriptionRequest, DeleteTopicRequest, Empty, GetSubscriptionRequest, GetTopicRequest,
-    ListRequest, ListSubscriptionsResponse, ListTopicsResponse, Subscription, TestIamPermissionsRequest,
-    TestIamPermissionsResponse, Topic, path,
+    DeleteSubscriptionRequest, DeleteTopicRequest, Empty, GetSubscriptionRequest, GetTopicRequest, ListRequest,
+    ListSubscriptionsResponse, ListTopicsResponse, Subscription, TestIamPermissionsRequest, TestIamPermissionsResponse,
+    Topic, path,
 };
 use crate::retry::{Backoff, is_transient};
 

@@ -180,7 +180,10 @@ fn for_good(status: &Status, token: Option<&Token>) -> Status {
     let who = token.map_or("the caller", Token::who);
     Error::new(
         ErrorKind::Unauthenticated,
-        format!("Pub/Sub refuses the access token of {who}, also a fresh one: {}.", status.message().trim_end_matches('.')),
+        format!(
+            "Pub/Sub refuses the access token of {who}, also a fresh one: {}.",
+            status.message().trim_end_matches('.')
+        ),
     )
     .with_remedy("Check that these are credentials for this endpoint and that the account is not disabled.")
     .into_status()

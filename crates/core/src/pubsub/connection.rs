@@ -50,8 +50,10 @@ pub(crate) struct Opened {
     speaks_http2: AtomicBool,
 }
 
+type Pool = Mutex<HashMap<Connection, Arc<OnceCell<Arc<Opened>>>>>;
+
 /// What this process has opened. A child of a fork opens its own.
-static POOL: PerProcess<Mutex<HashMap<Connection, Arc<OnceCell<Arc<Opened>>>>>> = PerProcess::new();
+static POOL: PerProcess<Pool> = PerProcess::new();
 
 impl Connection {
     /// The one connection of this process to there, made on first use.

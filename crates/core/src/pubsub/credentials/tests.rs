@@ -69,7 +69,9 @@ fn is_whole(request: &[u8]) -> bool {
 
 fn response(status: &str, body: &str) -> String {
     let length = body.len();
-    format!("HTTP/1.1 {status}\r\nmetadata-flavor: Google\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}")
+    format!(
+        "HTTP/1.1 {status}\r\nmetadata-flavor: Google\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
+    )
 }
 
 fn token(number: usize, expires_in: u64) -> String {
@@ -126,7 +128,9 @@ fn a_given_file_comes_first_then_that_of_gcloud_then_the_machine() {
     assert_eq!(given, Source::File { path: "/k.json".into(), named_by: "credentialsFile" });
     assert_eq!(in_file("/g"), Path::new("/g/application_default_credentials.json"));
     let home = locate(None, environment(&[("HOME", "/h")]), |_| true);
-    assert!(matches!(home, Source::File { path, .. } if path == Path::new("/h/.config/gcloud/application_default_credentials.json")));
+    assert!(
+        matches!(home, Source::File { path, .. } if path == Path::new("/h/.config/gcloud/application_default_credentials.json"))
+    );
     let machine = locate(None, environment(&[("HOME", "/h")]), |_| false);
     assert_eq!(machine, Source::Metadata { host: METADATA_HOST.to_owned() });
     let named = locate(None, environment(&[("GCE_METADATA_HOST", "m:1")]), |_| true);
@@ -277,7 +281,11 @@ async fn files_that_cannot_be_used_say_why_and_show_nothing() {
         ("typed", format!(r#"{{"type": "authorized_user", "client_secret": "{secret}"}}"#), "has no 'client_id'"),
         ("list", format!(r#"{{"type": ["{secret}"]}}"#), "has a value of the wrong type in line 1"),
         ("federated", r#"{"type": "external_account"}"#.to_owned(), "'external_account', which Solstice cannot use"),
-        ("key", format!(r#"{{"type": "service_account", "client_email": "a@b", "private_key": "{secret}"}}"#), "no RSA key"),
+        (
+            "key",
+            format!(r#"{{"type": "service_account", "client_email": "a@b", "private_key": "{secret}"}}"#),
+            "no RSA key",
+        ),
         ("remote", user_file("http://example.com/token"), "'http://example.com/token', which is not https"),
         ("odd", user_file("file:///token"), "which is no address"),
     ] {
@@ -313,7 +321,9 @@ async fn the_metadata_server_is_asked_as_it_wants_to_be() {
 async fn without_a_metadata_server_the_error_lists_what_was_looked_for() {
     let error = machine("127.0.0.1:1".to_owned()).token().await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Unauthenticated);
-    for part in ["no credentialsFile", "no login of gcloud", "no metadata server", "gcloud auth", "PUBSUB_EMULATOR_HOST"] {
+    for part in
+        ["no credentialsFile", "no login of gcloud", "no metadata server", "gcloud auth", "PUBSUB_EMULATOR_HOST"]
+    {
         assert!(error.to_string().contains(part), "{error}");
     }
 }
