@@ -255,7 +255,7 @@ mod tests {
     #[tokio::test]
     async fn a_topic_may_be_used_whenever_it_may_be_published_to() {
         let (emulator, client) = emulated().await;
-        emulator.create_topic(TOPIC).unwrap();
+        emulator.create_topic(Topic { name: TOPIC.to_owned(), ..Default::default() }).unwrap();
         assert_eq!(client.check_topic(TOPIC).await.unwrap().unwrap().name, TOPIC);
         deny(&emulator, &["pubsub.topics.get"]);
         assert_eq!(client.check_topic(TOPIC).await.unwrap(), None, "roles/pubsub.publisher alone cannot read it");
