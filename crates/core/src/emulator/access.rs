@@ -80,7 +80,9 @@ fn permission(call: &str) -> Option<&'static str> {
         path::GET_SUBSCRIPTION => "pubsub.subscriptions.get",
         path::LIST_SUBSCRIPTIONS => "pubsub.subscriptions.list",
         path::DELETE_SUBSCRIPTION => "pubsub.subscriptions.delete",
-        path::STREAMING_PULL | path::ACKNOWLEDGE | path::MODIFY_ACK_DEADLINE => "pubsub.subscriptions.consume",
+        "/google.pubsub.v1.Subscriber/Pull" | path::STREAMING_PULL | path::ACKNOWLEDGE | path::MODIFY_ACK_DEADLINE => {
+            "pubsub.subscriptions.consume"
+        }
         _ => return None,
     })
 }
