@@ -1,8 +1,10 @@
 //! `solstice._native`: the bindings of `solstice-core`. This file only registers; each module binds one thing.
 
+mod admin;
 mod agent;
 mod arrow;
 mod build_info;
+mod connection;
 mod emulator;
 mod errors;
 mod logging;
@@ -16,11 +18,18 @@ mod _native {
     use super::*;
 
     #[pymodule_export]
+    use admin::{
+        create_subscription, create_topic, delete_subscription, delete_topic, get_subscription, get_topic,
+        list_subscriptions, list_topics,
+    };
+    #[pymodule_export]
     use agent::{Agent, read_part, run_agent};
     #[pymodule_export]
     use arrow::ArrowStream;
     #[pymodule_export]
     use build_info::{build_profile, source_fingerprint};
+    #[pymodule_export]
+    use connection::Connection;
     #[pymodule_export]
     use emulator::Emulator;
     #[pymodule_export]

@@ -60,16 +60,18 @@ class PubSubEmulator:
             os.environ["PUBSUB_EMULATOR_HOST"] = emulator.address
 
     Tests turn its clock (:meth:`advance`), ask for faults (:attr:`faults`) and read its counters. Everything it holds is
-    in memory. The counters can still be read after :meth:`stop`.
+    in memory. The counters can still be read after :meth:`stop`. With ``tls``, a certificate and its key as PEM texts, it
+    speaks TLS.
     """
 
-    def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(self, host: str = "127.0.0.1", port: int = 0, *, tls: tuple[str, str] | None = None) -> None:
         if not 0 <= port <= 65535:
             raise ConfigError(
                 f"port {port} is no port.", option="port", value=port, remedy="Give 0 to 65535; 0 takes a free one."
             )
         self.host = host
         self._port = port
+        self._tls = tls
         self._native: _native.Emulator | None = None
 
     def start(self) -> Self:
@@ -77,7 +79,7 @@ class PubSubEmulator:
         if self._native is not None:
             raise ConfigError("this emulator was started already.", remedy="Make another PubSubEmulator.")
         start_native_logging()
-        self._native = _native.Emulator.start(self.host, self._port)
+        self._native = _native.Emulator.start(self.host, self._port, tls=self._tls)
         return self
 
     def stop(self) -> None:
@@ -166,6 +168,17 @@ class PubSubEmulator:
         Calls of the methods of this class do not count: they do not go over the wire.
         """
         return self._started.calls()
+
+    def require_token(self, token: str | None) -> None:
+        """Answer UNAUTHENTICATED to every call that does not show exactly this bearer token; None lets everybody in."""
+        self._started.require_token(token)
+
+    def deny(self, *permissions: str) -> None:
+        """Answer PERMISSION_DENIED to the calls that need one of these, such as ``pubsub.subscriptions.consume``.
+
+        Replaces what was denied before; without arguments everything is allowed again.
+        """
+        self._started.deny(list(permissions))
 
     def published(self, topic: str) -> int:
         """How many messages were published to the topic."""
