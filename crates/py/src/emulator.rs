@@ -15,10 +15,21 @@ pub struct Emulator {
 
 #[pymethods]
 impl Emulator {
-    /// Listen on `host:port`; port 0 takes a free one.
+    /// Listen on `host:port`; port 0 takes a free one. With a certificate and its key (PEM) it speaks TLS.
     #[staticmethod]
-    fn start(py: Python<'_>, host: &str, port: u16) -> PyResult<Self> {
-        Ok(Self { inner: call(py, || emulator::Emulator::start(host, port))? })
+    #[pyo3(signature = (host, port, *, tls = None))]
+    fn start(py: Python<'_>, host: &str, port: u16, tls: Option<(String, String)>) -> PyResult<Self> {
+        Ok(Self { inner: call(py, || emulator::Emulator::start(host, port, tls))? })
+    }
+
+    /// Serve only who shows this bearer token; with None, everybody.
+    fn require_token(&self, token: Option<String>) {
+        self.inner.access().require_token(token);
+    }
+
+    /// Deny these permissions, and no others.
+    fn deny(&self, permissions: Vec<String>) {
+        self.inner.access().deny(permissions);
     }
 
     /// Where it listens.

@@ -18,16 +18,18 @@ class PubSubEmulator:
             emulator.create_subscription("projects/p/subscriptions/events", "projects/p/topics/events")
             os.environ["PUBSUB_EMULATOR_HOST"] = emulator.address
 
-    Everything it holds is in memory. The counters can still be read after :meth:`stop`.
+    Everything it holds is in memory. The counters can still be read after :meth:`stop`. With ``tls``, a certificate and
+    its key as PEM texts, it speaks TLS.
     """
 
-    def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(self, host: str = "127.0.0.1", port: int = 0, *, tls: tuple[str, str] | None = None) -> None:
         if not 0 <= port <= 65535:
             raise ConfigError(
                 f"port {port} is no port.", option="port", value=port, remedy="Give 0 to 65535; 0 takes a free one."
             )
         self.host = host
         self._port = port
+        self._tls = tls
         self._native: _native.Emulator | None = None
 
     def start(self) -> Self:
@@ -35,7 +37,7 @@ class PubSubEmulator:
         if self._native is not None:
             raise ConfigError("this emulator was started already.", remedy="Make another PubSubEmulator.")
         start_native_logging()
-        self._native = _native.Emulator.start(self.host, self._port)
+        self._native = _native.Emulator.start(self.host, self._port, tls=self._tls)
         return self
 
     def stop(self) -> None:
@@ -71,6 +73,17 @@ class PubSubEmulator:
     ) -> None:
         """Create ``projects/P/subscriptions/S`` on a topic; it gets what is published from now on."""
         self._started.create_subscription(name, topic, ack_deadline_s, enable_message_ordering)
+
+    def require_token(self, token: str | None) -> None:
+        """Answer UNAUTHENTICATED to every call that does not show exactly this bearer token; None lets everybody in."""
+        self._started.require_token(token)
+
+    def deny(self, *permissions: str) -> None:
+        """Answer PERMISSION_DENIED to the calls that need one of these, such as ``pubsub.subscriptions.consume``.
+
+        Replaces what was denied before; without arguments everything is allowed again.
+        """
+        self._started.deny(list(permissions))
 
     def published(self, topic: str) -> int:
         """How many messages were published to the topic."""

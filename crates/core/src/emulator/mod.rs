@@ -7,8 +7,10 @@
 //! - `state`: one subscription's messages and streams, with `leases` and, for ordering keys, `lanes`; pure, the time
 //!   comes in as a parameter.
 //! - `message`, `delivery`: messages are encoded once, at publish; a delivery puts an ack id before the kept bytes.
+//! - `access`: TLS, the token a caller must show, the permissions it lacks.
 //! - `names`, `clock`, `idset`: the rules for names, the time scale, the acknowledged ids.
 
+mod access;
 mod clock;
 mod delivery;
 mod idset;
@@ -35,6 +37,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::pubsub::wire;
 use crate::runtime;
 
+use access::{Access, Guarded, TlsIdentity, with_tls};
 use registry::Registry;
 use service::PubSubService;
 pub use state::Counters;
@@ -49,6 +52,7 @@ const STOP_WAIT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct Emulator {
     port: u16,
+    access: Arc<Access>,
     registry: Arc<Registry>,
     runtime: Handle,
     server: Mutex<Option<Running>>,
@@ -61,8 +65,8 @@ struct Running {
 }
 
 impl Emulator {
-    /// Listen on `host:port`; port 0 takes a free one.
-    pub fn start(host: &str, port: u16) -> Result<Self> {
+    /// Listen on `host:port`; port 0 takes a free one. With a certificate and its key (PEM) it speaks TLS.
+    pub fn start(host: &str, port: u16, tls: Option<TlsIdentity>) -> Result<Self> {
         let runtime = runtime::handle()?;
         let listener = bind(host, port)?;
         let port = listener.local_addr().map_err(|e| cannot_listen(host, port, &e))?.port();
@@ -72,12 +76,14 @@ impl Emulator {
         };
         let incoming = TcpIncoming::from(incoming).with_nodelay(Some(true));
         let registry = Arc::new(Registry::new(runtime.clone()));
+        let access = Arc::new(Access::default());
+        let service = Guarded::new(PubSubService::new(registry.clone()), access.clone());
         let (stop, stopped) = oneshot::channel();
-        let server = Server::builder()
+        let server = with_tls(Server::builder(), tls)?
             .max_frame_size(MAX_FRAME_BYTES)
             .initial_stream_window_size(WINDOW_BYTES)
             .initial_connection_window_size(WINDOW_BYTES)
-            .serve_with_incoming_shutdown(PubSubService::new(registry.clone()), incoming, async {
+            .serve_with_incoming_shutdown(service, incoming, async {
                 // A dropped sender means the same.
                 let _ = stopped.await;
             });
@@ -87,7 +93,7 @@ impl Emulator {
             }
         });
         let server = Mutex::new(Some(Running { stop, task }));
-        Ok(Self { port, registry, runtime, server })
+        Ok(Self { port, access, registry, runtime, server })
     }
 
     /// Where it listens.
@@ -101,6 +107,11 @@ impl Emulator {
             // Connections that do not end in time end with their clients.
             let _ = self.runtime.block_on(async { tokio::time::timeout(STOP_WAIT, task).await });
         }
+    }
+
+    /// What callers must show and may do.
+    pub fn access(&self) -> &Access {
+        &self.access
     }
 
     /// Create a topic.

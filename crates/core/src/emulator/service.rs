@@ -23,7 +23,8 @@ use crate::pubsub::wire::{self, Empty, path};
 /// Larger than the service's own limits, so that it is they that refuse.
 const MAX_REQUEST_BYTES: usize = 64 * 1024 * 1024;
 
-type Answer = BoxFuture<http::Response<Body>, Infallible>;
+/// What every call gives.
+pub type Answer = BoxFuture<http::Response<Body>, Infallible>;
 
 /// Publisher and Subscriber, as far as the emulator has them.
 #[derive(Clone, Debug)]
@@ -78,7 +79,8 @@ fn empty((): ()) -> Empty {
     Empty {}
 }
 
-fn prost<Q, A>(request: http::Request<Body>, handle: impl FnMut(Q) -> Result<A, Status> + Send + 'static) -> Answer
+/// Answer a unary call of prost messages.
+pub fn prost<Q, A>(request: http::Request<Body>, handle: impl FnMut(Q) -> Result<A, Status> + Send + 'static) -> Answer
 where
     Q: prost::Message + Default + 'static,
     A: prost::Message + 'static,

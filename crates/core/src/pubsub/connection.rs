@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::OnceCell;
+use tonic::Status;
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::per_process::PerProcess;
+use crate::pubsub::credentials::Credentials;
 use crate::runtime;
 
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
@@ -32,17 +34,39 @@ pub struct Connection {
     pub credentials_file: Option<PathBuf>,
 }
 
-/// The channels of this process. A child of a fork makes its own.
-static POOL: PerProcess<Mutex<HashMap<Connection, Arc<OnceCell<Channel>>>>> = PerProcess::new();
+/// A connection that was made. When it breaks, the next call on its channel connects again.
+pub(crate) struct Opened {
+    /// What calls go over.
+    pub channel: Channel,
+    /// Whose calls they are; nobody's without TLS.
+    pub credentials: Option<Arc<Credentials>>,
+    connection: Connection,
+}
+
+/// What this process has opened. A child of a fork opens its own.
+static POOL: PerProcess<Mutex<HashMap<Connection, Arc<OnceCell<Arc<Opened>>>>>> = PerProcess::new();
 
 impl Connection {
-    /// The channel to there, connected on first use. When it breaks, the next call on it connects again.
-    pub(crate) async fn channel(&self) -> Result<Channel> {
+    /// The one connection of this process to there, made on first use.
+    pub(crate) async fn open(&self) -> Result<Arc<Opened>> {
         let cell = {
             let mut pool = POOL.get(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
             pool.entry(self.clone()).or_default().clone()
         };
-        cell.get_or_try_init(|| self.connect()).await.cloned()
+        cell.get_or_try_init(|| self.open_anew()).await.cloned()
+    }
+
+    async fn open_anew(&self) -> Result<Arc<Opened>> {
+        let credentials = match self.plaintext {
+            true => None,
+            false => Some(Arc::new(Credentials::find(self.credentials_file.as_deref()))),
+        };
+        let channel = self.connect().await?;
+        if let Some(credentials) = &credentials {
+            // Now rather than with the first call: whoever has none hears of it at once.
+            credentials.token().await?;
+        }
+        Ok(Arc::new(Opened { channel, credentials, connection: self.clone() }))
     }
 
     async fn connect(&self) -> Result<Channel> {
@@ -94,6 +118,19 @@ impl Connection {
         };
         Error::new(ErrorKind::Unavailable, format!("no Pub/Sub answers at {}: {cause}.", self.endpoint))
             .with_remedy(remedy)
+    }
+}
+
+impl Opened {
+    /// The same status with the fix, where its cause is the way the server is spoken to.
+    pub fn explained(&self, status: Status) -> Status {
+        if !self.connection.plaintext || !causes(&status).contains("frame with invalid size") {
+            return status;
+        }
+        let place = &self.connection.endpoint;
+        Error::new(ErrorKind::Config, format!("the server at {place} does not speak HTTP/2 without TLS."))
+            .with_remedy(format!("For a server with TLS set the option endpoint to https://{place}."))
+            .into_status()
     }
 }
 
