@@ -33,8 +33,6 @@ pub struct Response {
     pub rows: usize,
     /// How many of them Pub/Sub counted as delivered before.
     pub redelivered: usize,
-    /// What they weigh.
-    pub bytes: usize,
     /// Whether the subscription delivers exactly once, where the response says so.
     pub exactly_once: Option<bool>,
 }
@@ -62,6 +60,11 @@ impl ChunkBuilder {
     /// How many rows are waiting.
     pub fn rows(&self) -> usize {
         self.ack_ids.len()
+    }
+
+    /// What they weigh.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     fn is_full(&self) -> bool {
@@ -160,10 +163,8 @@ pub fn decode_response(response: &[u8], into: &mut ChunkBuilder, mut closed: imp
     while !fields.bytes.is_empty() {
         match fields.varint()? {
             RECEIVED_MESSAGE => {
-                let received = fields.bytes()?;
-                let attempt = into.append(received)?;
+                let attempt = into.append(fields.bytes()?)?;
                 told.rows += 1;
-                told.bytes += received.len() + ROW_BYTES;
                 told.redelivered += usize::from(attempt > 1);
                 if into.is_full()
                     && let Some(chunk) = into.finish()?
