@@ -100,7 +100,7 @@ struct Shared<B> {
 pub struct Puller<B> {
     shared: Arc<Shared<B>>,
     streams: Mutex<Vec<AbortOnDrop<()>>>,
-    _keeper: AbortOnDrop<()>,
+    keeper: AbortOnDrop<()>,
 }
 
 /// The value behind a lock, also after a panic under it.
@@ -130,7 +130,7 @@ impl<B: AsMut<Ledger> + Send + 'static> Puller<B> {
             .map(|stream| AbortOnDrop(tokio::spawn(supervise(client.clone(), shared.clone(), stream))))
             .collect();
         let keeper = AbortOnDrop(tokio::spawn(keep_leases(shared.clone())));
-        Ok(Self { shared, streams: Mutex::new(streams), _keeper: keeper })
+        Ok(Self { shared, streams: Mutex::new(streams), keeper })
     }
 
     /// What is held. The lock is for moments.
@@ -239,6 +239,7 @@ impl<B: AsMut<Ledger> + Send + 'static> Puller<B> {
                 log::warn!("{count} messages could not be given back in time; they come again when their leases end");
             }
         }
+        self.keeper.0.abort();
         count
     }
 
@@ -272,11 +273,10 @@ impl Puller<Ledger> {
         Ok(self.book().take(limits, Instant::now()))
     }
 
-    /// Wait until [`Puller::take`] has something to say, but not longer than `wait`.
+    /// Wait until [`Puller::take`] has something to say, or until nothing has come for `wait`.
     pub async fn ready(&self, wait: Option<Duration>) {
         let linger = self.shared.options.linger;
-        let deadline = wait.map(|wait| Instant::now() + wait);
-        self.wait_for(deadline, || {
+        let look = || {
             if self.is_closed() || self.failed().is_some() || self.book().has_rows() {
                 return Look::Found(());
             }
@@ -285,8 +285,12 @@ impl Puller<Ledger> {
                 Some(since) => Look::At(since + linger),
                 None => Look::Nothing,
             }
-        })
-        .await;
+        };
+        let deadline = wait.map(|wait| Instant::now() + wait);
+        if self.wait_for(deadline, look).await.is_none() && self.shared.open().0 > 0 {
+            // Something has come, and waits for more.
+            self.wait_for(Some(Instant::now() + linger), look).await;
+        }
     }
 }
 
