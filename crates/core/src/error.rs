@@ -72,6 +72,7 @@ impl Error {
         let code = match self.kind {
             ErrorKind::Unauthenticated => Code::Unauthenticated,
             ErrorKind::Unavailable => Code::Unavailable,
+            // Nobody's answer, but no reason to try again.
             _ => Code::FailedPrecondition,
         };
         let mut status = Status::new(code, self.to_string());
@@ -83,7 +84,8 @@ impl Error {
     pub fn from_status(doing: &str, status: &Status) -> Self {
         if let Some(cause) = status.source().and_then(|source| source.downcast_ref::<Self>()) {
             let message = format!("{doing}: {}", cause.message);
-            return Self { message, code: Some(status.code()), ..cause.clone() };
+            let code = Some(status.code()).filter(|code| *code != Code::FailedPrecondition);
+            return Self { message, code, ..cause.clone() };
         }
         let (kind, remedy) = match status.code() {
             Code::NotFound => (ErrorKind::NotFound, Some("Check the name, or create it first.")),

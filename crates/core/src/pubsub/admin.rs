@@ -7,9 +7,9 @@ use tonic::{Code, Status};
 use crate::error::{Error, ErrorKind, Result};
 use crate::pubsub::client::Client;
 use crate::pubsub::wire::{
-    DeleteSubscriptionRequest, DeleteTopicRequest, Empty, GetSubscriptionRequest, GetTopicRequest,
-    ListSubscriptionsRequest, ListSubscriptionsResponse, ListTopicsRequest, ListTopicsResponse, Subscription,
-    TestIamPermissionsRequest, TestIamPermissionsResponse, Topic, path,
+    DeleteSubscriptionRequest, DeleteTopicRequest, Empty, GetSubscriptionRequest, GetTopicRequest, ListRequest,
+    ListSubscriptionsResponse, ListTopicsResponse, Subscription, TestIamPermissionsRequest, TestIamPermissionsResponse,
+    Topic, path,
 };
 use crate::retry::{Backoff, is_transient};
 
@@ -51,18 +51,8 @@ impl Client {
 
     /// All topics of `projects/P`.
     pub async fn list_topics(&self, project: &str) -> Result<Vec<Topic>> {
-        let mut request =
-            ListTopicsRequest { project: project.to_owned(), page_size: PAGE_SIZE, page_token: String::new() };
-        let mut topics = vec![];
-        loop {
-            let page: ListTopicsResponse =
-                self.admin("listing the topics of", project, VIEWER, path::LIST_TOPICS, &request).await?;
-            topics.extend(page.topics);
-            if page.next_page_token.is_empty() {
-                return Ok(topics);
-            }
-            request.page_token = page.next_page_token;
-        }
+        let page = |page: ListTopicsResponse| (page.topics, page.next_page_token);
+        self.pages("listing the topics of", project, path::LIST_TOPICS, page).await
     }
 
     /// Create a subscription.
@@ -84,17 +74,26 @@ impl Client {
 
     /// All subscriptions of `projects/P`.
     pub async fn list_subscriptions(&self, project: &str) -> Result<Vec<Subscription>> {
-        let mut request =
-            ListSubscriptionsRequest { project: project.to_owned(), page_size: PAGE_SIZE, page_token: String::new() };
-        let mut subscriptions = vec![];
+        let page = |page: ListSubscriptionsResponse| (page.subscriptions, page.next_page_token);
+        self.pages("listing the subscriptions of", project, path::LIST_SUBSCRIPTIONS, page).await
+    }
+
+    async fn pages<A: prost::Message + Default, T>(
+        &self,
+        doing: &str,
+        project: &str,
+        path: &'static str,
+        content: impl Fn(A) -> (Vec<T>, String),
+    ) -> Result<Vec<T>> {
+        let mut request = ListRequest { parent: project.to_owned(), page_size: PAGE_SIZE, page_token: String::new() };
+        let mut all = vec![];
         loop {
-            let page: ListSubscriptionsResponse =
-                self.admin("listing the subscriptions of", project, VIEWER, path::LIST_SUBSCRIPTIONS, &request).await?;
-            subscriptions.extend(page.subscriptions);
-            if page.next_page_token.is_empty() {
-                return Ok(subscriptions);
+            let (things, next) = content(self.admin(doing, project, VIEWER, path, &request).await?);
+            all.extend(things);
+            if next.is_empty() {
+                return Ok(all);
             }
-            request.page_token = page.next_page_token;
+            request.page_token = next;
         }
     }
 

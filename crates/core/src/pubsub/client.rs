@@ -85,15 +85,15 @@ impl Client {
         };
         match opened.await {
             Ok(response) => Ok(Responses { stream: response.into_inner(), client: self.clone(), token }),
-            Err(status) => Err(self.broken_stream(status, token.as_ref())),
+            Err(status) => Err(self.broken_stream(status, token.as_ref()).await),
         }
     }
 
-    fn broken_stream(&self, status: Status, token: Option<&Token>) -> Status {
+    async fn broken_stream(&self, status: Status, token: Option<&Token>) -> Status {
         match self.refused(&status, token) {
             Some(true) => Status::unavailable(format!("{}; trying another token", status.message())),
             Some(false) => for_good(&status, token),
-            None => self.opened.explained(status),
+            None => self.opened.explained(status).await,
         }
     }
 
@@ -128,20 +128,17 @@ impl Client {
     /// A unary call of an encoded message. A refused token is replaced once.
     pub(super) async fn call(&self, path: &'static str, message: Bytes) -> std::result::Result<Bytes, Status> {
         let call = async {
-            let token = self.token().await?;
-            let status = match self.attempt(path, message.clone(), token.as_ref()).await {
-                Ok(answer) => return Ok(answer),
-                Err(status) => status,
-            };
-            match self.refused(&status, token.as_ref()) {
-                None => Err(self.opened.explained(status)),
-                Some(false) => Err(for_good(&status, token.as_ref())),
-                Some(true) => {
-                    let token = self.token().await?;
-                    self.attempt(path, message, token.as_ref()).await.map_err(|status| match status.code() {
-                        Code::Unauthenticated => for_good(&status, token.as_ref()),
-                        _ => self.opened.explained(status),
-                    })
+            let mut replaced = false;
+            loop {
+                let token = self.token().await?;
+                let status = match self.attempt(path, message.clone(), token.as_ref()).await {
+                    Ok(answer) => return Ok(answer),
+                    Err(status) => status,
+                };
+                match self.refused(&status, token.as_ref()) {
+                    Some(true) if !replaced => replaced = true,
+                    Some(_) => return Err(for_good(&status, token.as_ref())),
+                    None => return Err(self.opened.explained(status).await),
                 }
             }
         };
@@ -183,7 +180,10 @@ fn for_good(status: &Status, token: Option<&Token>) -> Status {
     let who = token.map_or("the caller", Token::who);
     Error::new(
         ErrorKind::Unauthenticated,
-        format!("Pub/Sub refuses the access token of {who}, also a fresh one: {}.", status.message()),
+        format!(
+            "Pub/Sub refuses the access token of {who}, also a fresh one: {}.",
+            status.message().trim_end_matches('.')
+        ),
     )
     .with_remedy("Check that these are credentials for this endpoint and that the account is not disabled.")
     .into_status()
@@ -199,7 +199,10 @@ pub struct Responses {
 impl Responses {
     /// The next response; None at a proper end.
     pub async fn message(&mut self) -> std::result::Result<Option<Bytes>, Status> {
-        self.stream.message().await.map_err(|status| self.client.broken_stream(status, self.token.as_ref()))
+        match self.stream.message().await {
+            Ok(response) => Ok(response),
+            Err(status) => Err(self.client.broken_stream(status, self.token.as_ref()).await),
+        }
     }
 }
 
@@ -260,5 +263,43 @@ impl Codec for StreamingPullCodec {
 
     fn decoder(&mut self) -> Self::Decoder {
         BytesDecoder
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::net::TcpListener;
+
+    #[tokio::test]
+    async fn a_server_that_never_answers_is_an_error_at_the_deadline() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = listener.local_addr().unwrap().to_string();
+        let accepting = tokio::spawn(async move {
+            let mut kept = vec![];
+            while let Ok((stream, _)) = listener.accept().await {
+                kept.push(stream);
+            }
+        });
+        let connection = Connection { endpoint, plaintext: true, credentials_file: None };
+        let deadline = Duration::from_millis(300);
+        let client = Client::connect(&connection).await.unwrap().with_deadline(deadline);
+        let started = std::time::Instant::now();
+        let status = client.publish(PublishRequest::default()).await.unwrap_err();
+        assert!(started.elapsed() < 10 * deadline);
+        let error = Error::from_status("publishing to projects/p/topics/t", &status);
+        assert_eq!((error.kind, error.code), (ErrorKind::Unavailable, Some(Code::DeadlineExceeded)));
+        assert!(error.to_string().contains("projects/p/topics/t: no answer within 300ms"), "{error}");
+        accepting.abort();
+    }
+
+    #[test]
+    fn an_error_that_became_a_status_is_the_same_error_again() {
+        let error = Error::new(ErrorKind::Config, "the key is bad.").with_remedy("Make another.");
+        let status = error.into_status();
+        assert!(!crate::retry::is_transient(status.code()));
+        let again = Error::from_status("publishing", &status);
+        assert_eq!(again.kind, ErrorKind::Config);
+        assert_eq!(again.to_string(), "publishing: the key is bad. Make another.");
     }
 }

@@ -3,10 +3,13 @@
 use std::collections::HashMap;
 use std::error::Error as StdError;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::sync::OnceCell;
 use tonic::Status;
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
@@ -21,6 +24,9 @@ const WINDOW_BYTES: u32 = 16 << 20;
 /// A connection that died without a word is noticed by pings that nobody answers.
 const PING_EVERY: Duration = Duration::from_secs(20);
 const PING_DEADLINE: Duration = Duration::from_secs(10);
+/// What a TLS server begins its complaint with.
+const TLS_ALERT: u8 = 0x15;
+const PROBE_DEADLINE: Duration = Duration::from_secs(1);
 const USER_AGENT: &str = concat!("solstice/", env!("CARGO_PKG_VERSION"));
 
 /// Where Pub/Sub is, and whose credentials to show there.
@@ -41,6 +47,7 @@ pub(crate) struct Opened {
     /// Whose calls they are; nobody's without TLS.
     pub credentials: Option<Arc<Credentials>>,
     connection: Connection,
+    speaks_http2: AtomicBool,
 }
 
 /// What this process has opened. A child of a fork opens its own.
@@ -66,7 +73,7 @@ impl Connection {
             // Now rather than with the first call: whoever has none hears of it at once.
             credentials.token().await?;
         }
-        Ok(Arc::new(Opened { channel, credentials, connection: self.clone() }))
+        Ok(Arc::new(Opened { channel, credentials, connection: self.clone(), speaks_http2: false.into() }))
     }
 
     async fn connect(&self) -> Result<Channel> {
@@ -122,16 +129,33 @@ impl Connection {
 }
 
 impl Opened {
-    /// The same status with the fix, where its cause is the way the server is spoken to.
-    pub fn explained(&self, status: Status) -> Status {
-        if !self.connection.plaintext || !causes(&status).contains("frame with invalid size") {
+    /// The same status; or the fix, where the cause is that a server with TLS is spoken to without.
+    pub async fn explained(&self, status: Status) -> Status {
+        let by_transport = status.source().is_some_and(|source| source.is::<tonic::transport::Error>());
+        if !self.connection.plaintext || !by_transport || self.speaks_http2.load(Ordering::Relaxed) {
             return status;
         }
         let place = &self.connection.endpoint;
-        Error::new(ErrorKind::Config, format!("the server at {place} does not speak HTTP/2 without TLS."))
-            .with_remedy(format!("For a server with TLS set the option endpoint to https://{place}."))
-            .into_status()
+        match tokio::time::timeout(PROBE_DEADLINE, first_byte(place)).await {
+            Ok(Ok(TLS_ALERT)) => {
+                Error::new(ErrorKind::Config, format!("the server at {place} speaks TLS, and was spoken to without."))
+                    .with_remedy(format!("Set the option endpoint to https://{place} instead of emulatorHost."))
+                    .into_status()
+            }
+            Ok(Ok(_)) => {
+                self.speaks_http2.store(true, Ordering::Relaxed);
+                status
+            }
+            _ => status,
+        }
     }
+}
+
+/// How a server answers the beginning of HTTP/2: with settings, or with an alert.
+async fn first_byte(place: &str) -> std::io::Result<u8> {
+    let mut stream = TcpStream::connect(place).await?;
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await?;
+    stream.read_u8().await
 }
 
 /// An error with what caused it, each said once.

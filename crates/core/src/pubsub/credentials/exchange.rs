@@ -156,7 +156,8 @@ fn read(grant: &Grant, answer: &Response<Bytes>) -> std::result::Result<Issued, 
     if status == StatusCode::TOO_MANY_REQUESTS || status == StatusCode::REQUEST_TIMEOUT || status.is_server_error() {
         return Err(Failure::Passing(format!("it answered {status}")));
     }
-    let google = answer.headers().get(METADATA_FLAVOR.0).map(HeaderValue::as_bytes) == Some(METADATA_FLAVOR.1.as_bytes());
+    let google =
+        answer.headers().get(METADATA_FLAVOR.0).map(HeaderValue::as_bytes) == Some(METADATA_FLAVOR.1.as_bytes());
     if grant.form.is_none() && !google {
         return Err(Failure::Final(format!("what answered ({status}) is no metadata server")));
     }

@@ -21,8 +21,7 @@ const TOKEN_URI: &str = "https://oauth2.googleapis.com/token";
 const METADATA_PATH: &str = "/computeMetadata/v1/instance/service-accounts/default/token";
 /// The longest a server lets an assertion be good for.
 const ASSERTION_S: u64 = 3_600;
-const SUPPORTED: &str =
-    "Supported are the key of a service account (service_account) and what `gcloud auth application-default login` \
+const SUPPORTED: &str = "Supported are the key of a service account (service_account) and what `gcloud auth application-default login` \
      writes (authorized_user).";
 
 /// A request for a token that can be made now. It holds secrets, hence no `Debug`.
@@ -74,11 +73,14 @@ impl Grant {
             }
             Source::File { path, named_by } => {
                 let text = std::fs::read(path).map_err(|e| {
-                    Error::new(ErrorKind::Config, format!("{named_by} is '{}', which cannot be read: {e}.", path.display()))
-                        .with_remedy(
-                            "Correct credentialsFile (or GOOGLE_APPLICATION_CREDENTIALS), or run: gcloud auth \
+                    Error::new(
+                        ErrorKind::Config,
+                        format!("{named_by} is '{}', which cannot be read: {e}.", path.display()),
+                    )
+                    .with_remedy(
+                        "Correct credentialsFile (or GOOGLE_APPLICATION_CREDENTIALS), or run: gcloud auth \
                              application-default login",
-                        )
+                    )
                 })?;
                 Self::of_file(path, &text)
             }
@@ -93,10 +95,8 @@ impl Grant {
                 let account: ServiceAccount = parse(path, text)?;
                 let uri = account.token_uri.as_deref().unwrap_or(TOKEN_URI);
                 let assertion = assertion(path, &account, uri)?;
-                let form = form(&[
-                    ("grant_type", "urn:ietf:params:oauth:grant-type:jwt-bearer"),
-                    ("assertion", &assertion),
-                ]);
+                let form =
+                    form(&[("grant_type", "urn:ietf:params:oauth:grant-type:jwt-bearer"), ("assertion", &assertion)]);
                 (token_uri(path, uri)?, form, format!("service account {} ({})", account.client_email, path.display()))
             }
             "authorized_user" => {

@@ -126,18 +126,12 @@ impl Credentials {
     /// The server refused this token. Whether another one is worth a try; the next `token` gives it.
     pub fn refused(&self, token: &Token) -> bool {
         let mut held = self.held();
-        match &held.token {
-            Some(current) if current.is_the_same_as(token) => {
-                if token.after_refusal && token.fetched.elapsed() < REFUSED_FOR_GOOD {
-                    return false;
-                }
-                held.token = None;
-                held.refused = true;
-                true
-            }
-            // Somebody else was refused as well, and has thrown it away or even replaced it.
-            _ => true,
+        // Unless somebody else was refused as well, and has thrown it away or even replaced it.
+        if held.token.as_ref().is_some_and(|current| current.is_the_same_as(token)) {
+            held.token = None;
+            held.refused = true;
         }
+        !token.after_refusal || token.fetched.elapsed() >= REFUSED_FOR_GOOD
     }
 
     /// Fetch in a task of its own, unless one is fetching already.
