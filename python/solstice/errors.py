@@ -160,11 +160,16 @@ class AcknowledgeError(PubSubError):
     """
 
     def __init__(
-        self, message: str, *, acked: int, refused: dict[int, tuple[str, str]], remedy: str | None = None
+        self,
+        message: str,
+        *,
+        acked: int = 0,
+        refused: dict[int, tuple[str, str]] | None = None,
+        remedy: str | None = None,
     ) -> None:
         super().__init__(message, remedy=remedy)
         self.acked = acked
-        self.refused = refused
+        self.refused = refused or {}
 
 
 class PullerClosedError(PubSubError):

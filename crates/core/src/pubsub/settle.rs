@@ -254,7 +254,7 @@ mod tests {
     use tonic::Code;
 
     fn ids(count: usize, length: usize) -> StringArray {
-        (0..count).map(|i| Some(format!("{i:0length$}"))).collect()
+        (0..count).map(|i| Some(format!("{i:04}{}", "-".repeat(length - 4)))).collect()
     }
 
     fn texts(ids: &[StringArray]) -> Vec<String> {
