@@ -31,6 +31,8 @@ pub enum ErrorKind {
     AgentLost,
     /// A part of a batch could not be read whole.
     PartUnavailable,
+    /// A puller was closed, and what it held was given back.
+    Closed,
     /// Pub/Sub failed in another way.
     PubSub,
     /// The core itself failed: a bug.

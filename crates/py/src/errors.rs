@@ -35,6 +35,7 @@ pub fn to_python(py: Python<'_>, error: &Error) -> PyErr {
         ErrorKind::Unavailable => "UnavailableError",
         ErrorKind::AgentLost => "AgentLostError",
         ErrorKind::PartUnavailable => "PartUnavailableError",
+        ErrorKind::Closed => "PullerClosedError",
         ErrorKind::PubSub => "PubSubError",
         ErrorKind::Native => "NativeError",
     };

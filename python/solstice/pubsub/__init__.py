@@ -9,5 +9,15 @@ served by three kinds of processes:
 """
 
 from solstice.pubsub._publish import publish
+from solstice.pubsub._pull import AsyncPulledBatch, AsyncPuller, PulledBatch, Puller, PullOptions, pull, pull_async
 
-__all__ = ["publish"]
+__all__ = [
+    "AsyncPulledBatch",
+    "AsyncPuller",
+    "PullOptions",
+    "PulledBatch",
+    "Puller",
+    "publish",
+    "pull",
+    "pull_async",
+]
