@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from _report import Row, report
-from pubsub_authority import Authority, ServiceAccount, TokenServer
 
+from pubsub_authority import Authority, ServiceAccount, TokenServer
 from solstice.testing import PubSubEmulator
 
 CLIENT = Path(__file__).with_name("_pubsub_client.py")

@@ -14,6 +14,7 @@
     │   ├── UnauthenticatedError         no credentials, or bad ones
     │   ├── InvalidRequestError          the service refused the request as malformed
     │   ├── UnavailableError             the service could not be reached within the deadline
+    │   ├── PublishError                 rows that were not published, and why
     │   ├── AgentLostError               the agent of a streaming query is gone; nothing is lost, restart the query
     │   ├── PartUnavailableError         a part of a batch could not be read whole
     │   ├── AcknowledgeError             acknowledgements came too late and were refused for good
@@ -43,6 +44,7 @@
 Every error carries ``remedy``: what to do about it, in one sentence, or None. It is part of the message.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -143,6 +145,37 @@ class InvalidRequestError(PubSubError):
 
 class UnavailableError(PubSubError):
     """The service could not be reached within the deadline."""
+
+
+@dataclass(frozen=True)
+class RowFailure:
+    """Rows that were not published, as far as anybody knows, and the reason; part of :class:`PublishError`.
+
+    ``rows`` counts from the first row that was given. ``column`` names the column at fault when the rows themselves are;
+    ``code`` is the gRPC status name when the service answered.
+    """
+
+    rows: range
+    reason: str
+    column: str | None = None
+    code: str | None = None
+
+
+class PublishError(PubSubError):
+    """Some rows were not published: ``failures`` says which and why, by row; ``published`` counts the others."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        published: int = 0,
+        failures: tuple[RowFailure, ...] = (),
+        code: str | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        super().__init__(message, code=code, remedy=remedy)
+        self.published = published
+        self.failures = failures
 
 
 class AgentLostError(PubSubError):

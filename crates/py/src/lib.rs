@@ -43,7 +43,7 @@ mod _native {
     #[pymodule_export]
     use pending::Pending;
     #[pymodule_export]
-    use publish::publish;
+    use publish::Publisher;
     #[pymodule_export]
     use pull::{PulledBatch, Puller};
 

@@ -41,7 +41,8 @@ impl Inner {
     async fn open(&self) -> Result<()> {
         let client = Client::connect(&self.connection).await?;
         let puller = puller::Puller::start(client, self.options.clone(), Ledger::new(self.terms)).await?;
-        let again = |_| Error::new(ErrorKind::Config, "the puller was opened already.").with_remedy("Make another one.");
+        let again =
+            |_| Error::new(ErrorKind::Config, "the puller was opened already.").with_remedy("Make another one.");
         self.opened.set(puller).map_err(again)
     }
 }
@@ -107,7 +108,12 @@ impl Puller {
         Ok(taken.and_then(|taken| {
             let rows = taken.batches.into_iter().next()?;
             let settled = Mutex::new(Settled::default());
-            Some(PulledBatch { inner: Here::new(inner.clone()), ticket: taken.ticket, rows, settled: Arc::new(settled) })
+            Some(PulledBatch {
+                inner: Here::new(inner.clone()),
+                ticket: taken.ticket,
+                rows,
+                settled: Arc::new(settled),
+            })
         }))
     }
 
