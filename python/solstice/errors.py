@@ -19,6 +19,7 @@
     │   ├── PartUnavailableError         a part of a batch could not be read whole
     │   ├── AcknowledgeError             acknowledgements came too late and were refused for good
     │   ├── PullerClosedError            a puller, or a batch of it, was used after its end
+    │   ├── CorruptRowError              a payload does not fit its schema, in mode FAILFAST
     │   └── UnsupportedTriggerError      a trigger under which nothing would ever be acknowledged
     ├── PipelineError                    jobs, queues, payloads, workers
     │   ├── QueueError                   the queue refused or failed
@@ -207,6 +208,10 @@ class AcknowledgeError(PubSubError):
 
 class PullerClosedError(PubSubError):
     """A puller, or a batch of it, was used after its end; what it held was given back."""
+
+
+class CorruptRowError(PubSubError):
+    """A payload is malformed or does not fit its schema; raised in mode FAILFAST only."""
 
 
 class UnsupportedTriggerError(PubSubError):

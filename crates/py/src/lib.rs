@@ -10,6 +10,7 @@ mod errors;
 mod logging;
 mod pending;
 mod process;
+mod project;
 mod publish;
 mod pull;
 mod waiting;
@@ -42,6 +43,8 @@ mod _native {
     use logging::{close_logs, drain_logs, set_log_level, write_log};
     #[pymodule_export]
     use pending::Pending;
+    #[pymodule_export]
+    use project::Projection;
     #[pymodule_export]
     use publish::Publisher;
     #[pymodule_export]
