@@ -13,7 +13,7 @@ from typing import Generic, NamedTuple, TypeVar
 S = TypeVar("S", bound=Hashable)
 
 # A model that grows without end is a mistake in the model.
-MOST_STATES = 200_000
+MOST_STATES = 100_000
 
 
 class Step(NamedTuple, Generic[S]):
@@ -27,6 +27,7 @@ class Broken(NamedTuple):
 
     harm: str
     history: str
+    where: str = "usual"  # the world that shows it
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
-"""Acknowledging on commit, as a model whose every state is visited: two messages, any number of crashes and lost leases.
+"""Acknowledging on commit, as a model whose every state is visited: two messages, any number of faults.
 
 The model has Pub/Sub (a message waits, is leased, or is acknowledged), one agent (its buffer and its cuts), and Spark
-(the offset log, the commit log, a sink that skips a batch it has seen). Between any two steps anything may crash.
-Checked are
+(the offset log, the commit log, a sink that skips a batch it has seen). Between any two steps all may crash, and any
+lease may be lost. Checked are
 
 - safety: what is acknowledged is in the sink; a run that drains the subscription leaves nothing behind;
 - liveness: from every state, without a further fault, all messages can still arrive and be acknowledged, and such a
@@ -17,6 +17,7 @@ from functools import partial
 from typing import NamedTuple
 
 import pytest
+
 from delivery_model import Broken, Rules, Step, Walk, walk
 
 Messages = frozenset[int]
@@ -37,16 +38,16 @@ RULES = {
         "lost", "crash after the sink took batch n; other rows are served as batch n and the sink skips them"
     ),
     "4: a cut never changes": Broken("lost", "asked twice, the cut grows after it was planned: acked but never served"),
-    "5: acks compare epochs": Broken("lost", "a new agent's cut has the number of the batch that an old one left behind"),
+    "5: acks compare epochs": Broken("lost", "a new agent's cut has the number of a batch that an old one left"),
     "6: silence is never emptiness": Broken("lost", "a stream breaks, its task takes that for the end, Spark commits"),
-    "7: what is served is what is acked": Broken("lost", "a lease ends after the cut, the row goes, its ack still counts"),
+    "7: what is served is what is acked": Broken("lost", "a lease ends after the cut, the row goes, its ack counts"),
     "8: the agent ends with its planner": Broken("stuck", "an agent that nobody asks extends its leases for ever"),
     "9: a run that never asks again is refused": Broken("stuck", "Trigger.Once commits and is gone, every time"),
     "10a: an empty buffer is not an empty subscription": Broken(
-        "ended early", "a fresh agent is asked before its first response: the run ends with all messages waiting"
+        "ended early", "a fresh agent is asked before its first response: all messages still wait", where="drain"
     ),
     "10b: what comes later does not hold a run up": Broken(
-        "stuck", "publishers never pause, so there is always one more message to wait for"
+        "stuck", "publishers never pause, so there is always one more message to wait for", where="drain"
     ),
 }
 
@@ -98,7 +99,7 @@ class Trigger(NamedTuple):
 
 
 FOREVER = Trigger()
-AVAILABLE_NOW = Trigger(earlier=ALL - LATER)
+TRIGGERS = {"usual": FOREVER, "drain": Trigger(earlier=ALL - LATER)}
 
 
 def steps(rules: Rules, trigger: Trigger, state: State) -> Iterator[Step[State]]:
@@ -243,7 +244,9 @@ def run_tasks(state: State, rules: Rules) -> Iterator[Step[State]]:
         outcomes.append(NONE)
     for rows in outcomes:
         sink = state.sink if state.batch_in_sink else state.sink | rows
-        yield Step(f"tasks write {set(rows) or 'nothing'}", state._replace(sink=sink, batch_in_sink=True, phase="stored"))
+        yield Step(
+            f"tasks write {set(rows) or 'nothing'}", state._replace(sink=sink, batch_in_sink=True, phase="stored")
+        )
 
 
 def commit(state: State, rules: Rules) -> State:
@@ -255,9 +258,7 @@ def commit(state: State, rules: Rules) -> State:
         return Offset(offset.epoch, offset.seq - shift)
 
     cuts = tuple(cut._replace(start=moved(cut.start), end=moved(cut.end)) for cut in state.cuts)
-    state = state._replace(
-        committed=moved(state.planned), planned=None, cuts=cuts, batch_in_sink=False, phase="idle"
-    )
+    state = state._replace(committed=moved(state.planned), planned=None, cuts=cuts, batch_in_sink=False, phase="idle")
     if not rules.holds("9: a run that never asks again is refused"):
         return stopped(state, "ended")
     return state
@@ -277,14 +278,14 @@ def explore(rules: Rules, trigger: Trigger) -> Walk:
     return walk(State(), partial(steps, rules, trigger), harm, done)
 
 
-@pytest.mark.parametrize(("trigger", "states"), [(FOREVER, 1_836), (AVAILABLE_NOW, 1_000)], ids=["forever", "drain"])
-def test_nothing_is_lost_and_everything_can_still_arrive_in_every_state(trigger: Trigger, states: int) -> None:
-    found = explore(Rules(RULES), trigger)
+@pytest.mark.parametrize(("where", "states"), [("usual", 1_836), ("drain", 1_650)])
+def test_nothing_is_lost_and_everything_can_still_arrive_in_every_state(where: str, states: int) -> None:
+    found = explore(Rules(RULES), TRIGGERS[where])
     assert found.wrong == "", found
-    assert found.states >= states
+    assert found.states == states
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_each_rule_is_needed(rule: str) -> None:
-    found = explore(Rules(RULES, broken=rule), AVAILABLE_NOW if rule.startswith("10") else FOREVER)
+    found = explore(Rules(RULES, broken=rule), TRIGGERS[RULES[rule].where])
     assert found.wrong == RULES[rule].harm, found
