@@ -244,7 +244,7 @@ def begun(state: State, rival: Rival | None) -> State:
 
 def crashed(state: State) -> State:
     """Planner, agent and JVM go; the log, Spark's logs, the sink and Pub/Sub stay. What was now is old."""
-    in_log = sorted(state.log, key=lambda batch: sorted(batch.rows))
+    in_log = sorted(state.log, key=lambda batch: (sorted(batch.rows), batch.name))
     batches = (*in_log, state.writing, state.torn, state.rival and state.rival.batch)
     named = (state.committed, state.planned, *(batch.name for batch in batches if batch))
     in_order = dict.fromkeys(name for name in named if name and name.epoch)
@@ -454,7 +454,7 @@ def test_nothing_is_lost_or_doubled_and_everything_can_still_arrive_in_every_sta
     assert found.states == 11_633
 
 
-@pytest.mark.parametrize(("where", "states"), [("checkpoint deleted", 32_902), ("two planners", 6_668)])
+@pytest.mark.parametrize(("where", "states"), [("checkpoint deleted", 32_902), ("two planners", 6_641)])
 def test_nothing_is_lost_either_where_a_message_may_come_twice(where: str, states: int) -> None:
     found = explore(Rules(RULES), WORLDS[where])
     assert found.wrong == "", found
