@@ -211,17 +211,18 @@ impl Column {
             Values::Text(values) => Arc::new(values.finish_text(nulls)?),
             Values::Binary(values) => Arc::new(values.finish_binary(nulls)?),
             Values::List(offsets, element) => {
-                let values = element.finish()?;
-                Arc::new(ListArray::try_new(element.field.clone(), offsets.finish(), values, nulls)?)
+                let offsets = offsets.finish(element.len())?;
+                Arc::new(ListArray::try_new(element.field.clone(), offsets, element.finish()?, nulls)?)
             }
             Values::Map(offsets, keys, value) => {
                 let entries = map_entries(value);
                 let DataType::Struct(fields) = entries.data_type().clone() else {
                     return Err(ArrowError::ComputeError("a map without entries".into()));
                 };
+                let offsets = offsets.finish(value.len())?;
                 let columns: Vec<ArrayRef> = vec![Arc::new(keys.finish_text(None)?), value.finish()?];
                 let pairs = StructArray::try_new(fields, columns, None)?;
-                Arc::new(MapArray::try_new(Arc::new(entries), offsets.finish(), pairs, nulls, false)?)
+                Arc::new(MapArray::try_new(Arc::new(entries), offsets, pairs, nulls, false)?)
             }
             Values::Struct(fields) => {
                 let len = fields.rows;
@@ -275,23 +276,24 @@ impl Bytes {
         self.bytes.truncate(bytes);
     }
 
-    fn finish(&mut self) -> (OffsetBuffer<i32>, Buffer) {
-        let next = Vec::with_capacity(self.bytes.len());
-        (self.offsets.finish(), std::mem::replace(&mut self.bytes, next).into())
+    fn finish(&mut self) -> std::result::Result<(OffsetBuffer<i32>, Buffer), ArrowError> {
+        let bytes = std::mem::take(&mut self.bytes);
+        self.bytes.reserve(bytes.len());
+        Ok((self.offsets.finish(bytes.len())?, bytes.into()))
     }
 
     pub fn finish_text(&mut self, nulls: Option<NullBuffer>) -> std::result::Result<StringArray, ArrowError> {
-        let (offsets, bytes) = self.finish();
+        let (offsets, bytes) = self.finish()?;
         StringArray::try_new(offsets, bytes, nulls)
     }
 
     pub fn finish_binary(&mut self, nulls: Option<NullBuffer>) -> std::result::Result<BinaryArray, ArrowError> {
-        let (offsets, bytes) = self.finish();
+        let (offsets, bytes) = self.finish()?;
         BinaryArray::try_new(offsets, bytes, nulls)
     }
 }
 
-/// Where values end. They stay below 2^31 because a batch of payloads does: see [`MAX_PAYLOAD_BYTES`].
+/// Where values end.
 #[derive(Default)]
 pub(super) struct Offsets(Vec<i32>);
 
@@ -307,11 +309,14 @@ impl Offsets {
         self.0.last().map_or(0, |end| *end as usize)
     }
 
-    fn finish(&mut self) -> OffsetBuffer<i32> {
+    /// The offsets; `end` is that of the last value. JSON stays far below the limit (see [`MAX_PAYLOAD_BYTES`]), but
+    /// Avro has values that take no room in the payload.
+    fn finish(&mut self, end: usize) -> std::result::Result<OffsetBuffer<i32>, ArrowError> {
         let mut offsets = Vec::with_capacity(self.0.len() + 1);
         offsets.push(0);
         offsets.append(&mut self.0);
-        OffsetBuffer::new(offsets.into())
+        i32::try_from(end).map_err(|_| ArrowError::OffsetOverflowError(end))?;
+        Ok(OffsetBuffer::new(offsets.into()))
     }
 }
 

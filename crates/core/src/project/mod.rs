@@ -24,7 +24,8 @@ mod times;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions};
+use arrow_array::{Array, ArrayRef, BooleanArray, GenericBinaryArray, OffsetSizeTrait, RecordBatch, RecordBatchOptions};
+use arrow_buffer::{ArrowNativeType, NullBufferBuilder};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema};
 use arrow_select::filter::filter_record_batch;
 
@@ -86,7 +87,7 @@ struct CorruptRecord {
     place: usize,
     field: FieldRef,
     values: Bytes,
-    nulls: arrow_buffer::NullBufferBuilder,
+    nulls: NullBufferBuilder,
 }
 
 /// How well a value, or a whole row, fitted.
@@ -138,7 +139,7 @@ impl Projection {
                 payload.push(field.clone());
             } else if matches!(field.data_type(), DataType::Utf8 | DataType::Binary) {
                 let field = Arc::new(field.as_ref().clone().with_nullable(true));
-                let nulls = arrow_buffer::NullBufferBuilder::new(0);
+                let nulls = NullBufferBuilder::new(0);
                 corrupt_record = Some(CorruptRecord { place, field, values: Bytes::default(), nulls });
             } else {
                 return Err(Error::new(
@@ -177,17 +178,8 @@ impl Projection {
         }
         let payloads = raw.column_by_name(PAYLOAD).ok_or_else(|| no_column(PAYLOAD, &schema))?;
         let corrupt = match payloads.data_type() {
-            DataType::Binary => {
-                let payloads = payloads.as_binary::<i32>();
-                check_size(payloads.value_data().len())?;
-                self.append_all(payloads.iter())?
-            }
-            DataType::LargeBinary => {
-                let payloads = payloads.as_binary::<i64>();
-                let offsets = payloads.value_offsets();
-                check_size((offsets[payloads.len()] - offsets[0]) as usize)?;
-                self.append_all(payloads.iter())?
-            }
+            DataType::Binary => self.append_all(payloads.as_binary::<i32>())?,
+            DataType::LargeBinary => self.append_all(payloads.as_binary::<i64>())?,
             other => {
                 return Err(Error::new(ErrorKind::Config, format!("the column {PAYLOAD:?} is {other}, not binary.")));
             }
@@ -203,7 +195,10 @@ impl Projection {
         Ok(Projected { rows, corrupt })
     }
 
-    fn append_all<'a>(&mut self, payloads: impl Iterator<Item = Option<&'a [u8]>>) -> Result<Vec<usize>> {
+    /// Append all payloads; which of them were corrupt.
+    fn append_all<O: OffsetSizeTrait>(&mut self, payloads: &GenericBinaryArray<O>) -> Result<Vec<usize>> {
+        let offsets = payloads.value_offsets();
+        check_size(offsets[payloads.len()].as_usize() - offsets[0].as_usize())?;
         // What an error left behind in the middle of a batch.
         self.columns.rows = 0;
         self.columns.take_back();
@@ -213,7 +208,7 @@ impl Projection {
         }
         let mut corrupt = vec![];
         let mut fault = Fault { wanted: self.mode == Mode::FailFast, reason: None };
-        for (row, payload) in payloads.enumerate() {
+        for (row, payload) in payloads.iter().enumerate() {
             let outcome = match payload {
                 None => Outcome::Blank,
                 Some(payload) => match &mut self.decoder {
