@@ -15,6 +15,8 @@ mod delivery;
 #[cfg_attr(not(test), expect(dead_code, reason = "subscriptions do not take filters yet"))]
 mod filter;
 mod idset;
+#[cfg_attr(not(test), expect(dead_code, reason = "nothing is written yet"))]
+mod journal;
 mod lanes;
 mod leases;
 mod message;
