@@ -3,6 +3,7 @@
 mod agent;
 mod arrow;
 mod build_info;
+mod connection;
 mod emulator;
 mod errors;
 mod logging;
@@ -21,6 +22,8 @@ mod _native {
     use arrow::ArrowStream;
     #[pymodule_export]
     use build_info::{build_profile, source_fingerprint};
+    #[pymodule_export]
+    use connection::Connection;
     #[pymodule_export]
     use emulator::Emulator;
     #[pymodule_export]

@@ -7,7 +7,25 @@ from solstice.errors import ConfigError
 
 _CONNECTION = (
     Option("projectId", text(), "The Google Cloud project of names given without one.", env=("GOOGLE_CLOUD_PROJECT",)),
-    Option("emulatorHost", text(), "host:port of a Pub/Sub emulator.", env=("PUBSUB_EMULATOR_HOST",)),
+    Option(
+        "endpoint",
+        text(),
+        "host:port of Pub/Sub, with TLS and credentials; http://host:port goes without both. "
+        "Default: pubsub.googleapis.com:443.",
+    ),
+    Option(
+        "emulatorHost",
+        text(),
+        "host:port of a Pub/Sub emulator: no TLS, no credentials.",
+        env=("PUBSUB_EMULATOR_HOST",),
+    ),
+    Option(
+        "credentialsFile",
+        text(),
+        "A service account's key or an authorized user's credentials. Default: those of gcloud, then those of the "
+        "machine (the metadata server).",
+        env=("GOOGLE_APPLICATION_CREDENTIALS",),
+    ),
 )
 
 SOURCE_OPTIONS = OptionTable(
@@ -92,20 +110,3 @@ def resource_name(kind: str, given: str, values: OptionValues) -> str:
             remedy=f"Set projectId (or GOOGLE_CLOUD_PROJECT), or give projects/PROJECT/{kind}/{given}.",
         )
     return f"projects/{project}/{kind}/{given}"
-
-
-def endpoint(values: OptionValues) -> str:
-    """``host:port`` of where Pub/Sub is."""
-    address: str | None = values["emulatorHost"]
-    if not address:
-        raise ConfigError(
-            "there is no Pub/Sub to connect to: this version speaks to emulators only.",
-            option="emulatorHost",
-            remedy="Set emulatorHost (or PUBSUB_EMULATOR_HOST), for example after: solstice pubsub emulator",
-        )
-    host, colon, port = address.rpartition(":")
-    if not (colon and host and port.isdecimal()):
-        raise ConfigError(
-            f"emulatorHost is '{address}'.", option="emulatorHost", value=address, remedy="Give host:port."
-        )
-    return address

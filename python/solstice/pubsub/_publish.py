@@ -3,7 +3,8 @@
 from typing import Any
 
 from solstice._core.logging import start_native_logging
-from solstice.pubsub._options import PUBLISH_OPTIONS, endpoint, resource_name
+from solstice.pubsub._connection import connection
+from solstice.pubsub._options import PUBLISH_OPTIONS, resource_name
 
 
 def publish(topic: str, data: Any, **options: str) -> int:
@@ -17,4 +18,4 @@ def publish(topic: str, data: Any, **options: str) -> int:
 
     values = PUBLISH_OPTIONS.parse(options)
     start_native_logging()
-    return _native.publish(endpoint(values), resource_name("topics", topic, values), data)
+    return _native.publish(connection(values), resource_name("topics", topic, values), data)

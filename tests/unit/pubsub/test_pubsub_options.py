@@ -2,7 +2,7 @@ import pytest
 
 from solstice.errors import ConfigError, InvalidRequestError, UnknownOptionError
 from solstice.pubsub import publish
-from solstice.pubsub._options import SOURCE_OPTIONS, endpoint, resource_name
+from solstice.pubsub._options import SOURCE_OPTIONS, resource_name
 
 FULL = "projects/p/subscriptions/s"
 
@@ -40,17 +40,6 @@ def test_the_subscription_is_required() -> None:
 def test_an_unknown_option_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(UnknownOptionError, match="maxMessagesPerTrigger"):
         parse(subscriptionId=FULL, maxMessagePerTrigger="3")
-
-
-def test_without_an_emulator_the_error_says_how_to_name_one() -> None:
-    with pytest.raises(ConfigError, match="PUBSUB_EMULATOR_HOST"):
-        endpoint(parse(subscriptionId=FULL))
-
-
-@pytest.mark.parametrize("address", ["localhost", ":8085", "localhost:port"])
-def test_an_address_that_is_none_is_refused(address: str) -> None:
-    with pytest.raises(ConfigError, match="host:port"):
-        endpoint(parse(subscriptionId=FULL, emulatorHost=address))
 
 
 def test_an_ack_deadline_out_of_bounds_names_option_and_value() -> None:

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::agent::book::{Counters, Offset};
 use crate::agent::frame;
 use crate::error::{Error, ErrorKind, Result};
+use crate::pubsub::connection::Connection;
 
 /// Far longer than any answer takes: an agent that is silent for so long is stuck.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(60);
@@ -22,8 +23,8 @@ pub struct Config {
     pub epoch: String,
     /// `projects/P/subscriptions/S`.
     pub subscription: String,
-    /// `host:port` of an endpoint without TLS.
-    pub address: String,
+    /// Where Pub/Sub is.
+    pub connection: Connection,
     /// How many StreamingPull streams to hold.
     pub streams: usize,
     /// The lease of a delivery.

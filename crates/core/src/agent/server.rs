@@ -106,7 +106,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Agent {
     async fn start(config: Config) -> Result<Self> {
-        let client = Client::connect_plaintext(&config.address).await?;
+        let client = Client::connect(&config.connection).await?;
         client.get_subscription(&config.subscription).await?;
         let listener = UnixListener::bind(&config.socket).map_err(|e| {
             Error::new(ErrorKind::Config, format!("the agent cannot listen at {}: {e}.", config.socket.display()))

@@ -6,11 +6,12 @@ use bytes::{Buf, Bytes};
 use tonic::client::Grpc;
 use tonic::codec::{Codec, DecodeBuf, Decoder};
 use tonic::codegen::http::uri::PathAndQuery;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
+use crate::pubsub::connection::Connection;
 use crate::pubsub::wire::{
     AcknowledgeRequest, Empty, GetSubscriptionRequest, ModifyAckDeadlineRequest, PublishRequest, PublishResponse,
     StreamingPullRequest, Subscription, path,
@@ -18,13 +19,8 @@ use crate::pubsub::wire::{
 
 /// The longest a unary call may take.
 pub const CALL_DEADLINE: Duration = Duration::from_secs(30);
-const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 /// A response may hold many messages of up to 10 MB; a larger one is refused instead of buffered.
 const MAX_RESPONSE_BYTES: usize = 64 << 20;
-const WINDOW_BYTES: u32 = 16 << 20;
-/// A connection that died without a word is noticed by pings that nobody answers.
-const PING_EVERY: Duration = Duration::from_secs(20);
-const PING_DEADLINE: Duration = Duration::from_secs(10);
 
 /// A connection to Pub/Sub. Clones share it.
 #[derive(Clone)]
@@ -33,25 +29,9 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connect to an emulator, or to a custom endpoint without TLS, at `host:port`.
-    pub async fn connect_plaintext(address: &str) -> Result<Self> {
-        let endpoint = Endpoint::from_shared(format!("http://{address}"))
-            .map_err(|e| {
-                Error::new(ErrorKind::Config, format!("'{address}' is no address: {e}.")).with_remedy("Give host:port.")
-            })?
-            .connect_timeout(CONNECT_DEADLINE)
-            .initial_stream_window_size(WINDOW_BYTES)
-            .initial_connection_window_size(WINDOW_BYTES)
-            .http2_keep_alive_interval(PING_EVERY)
-            .keep_alive_timeout(PING_DEADLINE)
-            .keep_alive_while_idle(true)
-            .tcp_nodelay(true);
-        let channel = endpoint.connect().await.map_err(|e| {
-            let cause = std::error::Error::source(&e).map_or_else(|| e.to_string(), ToString::to_string);
-            Error::new(ErrorKind::Unavailable, format!("no Pub/Sub answers at {address}: {cause}.")).with_remedy(
-                "Start it there (solstice pubsub emulator), or correct emulatorHost / PUBSUB_EMULATOR_HOST.",
-            )
-        })?;
+    /// A client of the server there; clients of one place share one connection.
+    pub async fn connect(connection: &Connection) -> Result<Self> {
+        let channel = connection.channel().await?;
         Ok(Self { grpc: Grpc::new(channel).max_decoding_message_size(MAX_RESPONSE_BYTES) })
     }
 

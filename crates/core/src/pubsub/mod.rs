@@ -1,6 +1,8 @@
 //! Google Cloud Pub/Sub: what goes over the wire and the client side of it.
 
 pub mod client;
+pub mod connection;
+pub mod columns;
 pub mod decode;
 pub mod lease;
 pub mod publish;

@@ -27,6 +27,8 @@ pub mod path {
     pub const GET_TOPIC: &str = "/google.pubsub.v1.Publisher/GetTopic";
     /// Delete a topic.
     pub const DELETE_TOPIC: &str = "/google.pubsub.v1.Publisher/DeleteTopic";
+    /// Read the topics of a project.
+    pub const LIST_TOPICS: &str = "/google.pubsub.v1.Publisher/ListTopics";
     /// Publish messages.
     pub const PUBLISH: &str = "/google.pubsub.v1.Publisher/Publish";
     /// Create a subscription.
@@ -35,12 +37,16 @@ pub mod path {
     pub const GET_SUBSCRIPTION: &str = "/google.pubsub.v1.Subscriber/GetSubscription";
     /// Delete a subscription.
     pub const DELETE_SUBSCRIPTION: &str = "/google.pubsub.v1.Subscriber/DeleteSubscription";
+    /// Read the subscriptions of a project.
+    pub const LIST_SUBSCRIPTIONS: &str = "/google.pubsub.v1.Subscriber/ListSubscriptions";
     /// Acknowledge deliveries.
     pub const ACKNOWLEDGE: &str = "/google.pubsub.v1.Subscriber/Acknowledge";
     /// Extend or end leases.
     pub const MODIFY_ACK_DEADLINE: &str = "/google.pubsub.v1.Subscriber/ModifyAckDeadline";
     /// Receive messages as they come.
     pub const STREAMING_PULL: &str = "/google.pubsub.v1.Subscriber/StreamingPull";
+    /// Ask which permissions the caller has.
+    pub const TEST_IAM_PERMISSIONS: &str = "/google.iam.v1.IAMPolicy/TestIamPermissions";
 }
 
 /// `google.protobuf.Empty`.
@@ -341,4 +347,77 @@ pub struct StreamingPullResponse {
     /// One or more.
     #[prost(message, repeated, tag = "1")]
     pub received_messages: Vec<ReceivedMessage>,
+}
+
+// Listing
+
+/// Ask for the topics of a project, page by page.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ListTopicsRequest {
+    /// `projects/P`.
+    #[prost(string, tag = "1")]
+    pub project: String,
+    /// The most of one page; 0 leaves it to the server.
+    #[prost(int32, tag = "2")]
+    pub page_size: i32,
+    /// From the page before; empty for the first one.
+    #[prost(string, tag = "3")]
+    pub page_token: String,
+}
+
+/// A page of topics.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ListTopicsResponse {
+    /// The topics.
+    #[prost(message, repeated, tag = "1")]
+    pub topics: Vec<Topic>,
+    /// For the next page; empty when this is the last one.
+    #[prost(string, tag = "2")]
+    pub next_page_token: String,
+}
+
+/// Ask for the subscriptions of a project, page by page.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ListSubscriptionsRequest {
+    /// `projects/P`.
+    #[prost(string, tag = "1")]
+    pub project: String,
+    /// The most of one page; 0 leaves it to the server.
+    #[prost(int32, tag = "2")]
+    pub page_size: i32,
+    /// From the page before; empty for the first one.
+    #[prost(string, tag = "3")]
+    pub page_token: String,
+}
+
+/// A page of subscriptions.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ListSubscriptionsResponse {
+    /// The subscriptions.
+    #[prost(message, repeated, tag = "1")]
+    pub subscriptions: Vec<Subscription>,
+    /// For the next page; empty when this is the last one.
+    #[prost(string, tag = "2")]
+    pub next_page_token: String,
+}
+
+// Permissions (`google.iam.v1`)
+
+/// Ask which of these permissions the caller has. Everybody may ask.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct TestIamPermissionsRequest {
+    /// `projects/P/topics/T` or `projects/P/subscriptions/S`.
+    #[prost(string, tag = "1")]
+    pub resource: String,
+    /// Such as `pubsub.subscriptions.consume`.
+    #[prost(string, repeated, tag = "2")]
+    pub permissions: Vec<String>,
+}
+
+/// The permissions that the caller has, out of those asked for.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct TestIamPermissionsResponse {
+    /// None for a resource that is not there.
+    #[prost(string, repeated, tag = "1")]
+    pub permissions: Vec<String>,
 }

@@ -1,0 +1,112 @@
+//! Where Pub/Sub is and who asks; one channel for each such place in a process, shared by everybody.
+
+use std::collections::HashMap;
+use std::error::Error as StdError;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::OnceCell;
+use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::per_process::PerProcess;
+use crate::runtime;
+
+const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
+const WINDOW_BYTES: u32 = 16 << 20;
+/// A connection that died without a word is noticed by pings that nobody answers.
+const PING_EVERY: Duration = Duration::from_secs(20);
+const PING_DEADLINE: Duration = Duration::from_secs(10);
+const USER_AGENT: &str = concat!("solstice/", env!("CARGO_PKG_VERSION"));
+
+/// Where Pub/Sub is, and whose credentials to show there.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Connection {
+    /// `host:port`.
+    pub endpoint: String,
+    /// Without TLS and without credentials: an emulator.
+    pub plaintext: bool,
+    /// A file with credentials; without one they are looked for where Google's own tools leave them.
+    pub credentials_file: Option<PathBuf>,
+}
+
+/// The channels of this process. A child of a fork makes its own.
+static POOL: PerProcess<Mutex<HashMap<Connection, Arc<OnceCell<Channel>>>>> = PerProcess::new();
+
+impl Connection {
+    /// The channel to there, connected on first use. When it breaks, the next call on it connects again.
+    pub(crate) async fn channel(&self) -> Result<Channel> {
+        let cell = {
+            let mut pool = POOL.get(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+            pool.entry(self.clone()).or_default().clone()
+        };
+        cell.get_or_try_init(|| self.connect()).await.cloned()
+    }
+
+    async fn connect(&self) -> Result<Channel> {
+        let endpoint = self.transport()?;
+        // On the runtime of the process, which lives as long as the pool does.
+        let connecting = runtime::handle()?.spawn(async move { endpoint.connect().await });
+        match tokio::time::timeout(CONNECT_DEADLINE, connecting).await {
+            Ok(Ok(Ok(channel))) => Ok(channel),
+            Ok(Ok(Err(error))) => Err(self.unreachable(&causes(&error))),
+            Ok(Err(died)) => Err(Error::new(ErrorKind::Native, format!("connecting died: {died}."))),
+            Err(_) => Err(self.unreachable(&format!("no answer within {} s", CONNECT_DEADLINE.as_secs()))),
+        }
+    }
+
+    fn transport(&self) -> Result<Endpoint> {
+        let scheme = if self.plaintext { "http" } else { "https" };
+        let endpoint = Endpoint::from_shared(format!("{scheme}://{}", self.endpoint))
+            .and_then(|endpoint| endpoint.user_agent(USER_AGENT))
+            .map_err(|e| {
+                Error::new(ErrorKind::Config, format!("'{}' is no address: {}.", self.endpoint, causes(&e)))
+                    .with_remedy("Give host:port.")
+            })?
+            .connect_timeout(CONNECT_DEADLINE)
+            .initial_stream_window_size(WINDOW_BYTES)
+            .initial_connection_window_size(WINDOW_BYTES)
+            .http2_keep_alive_interval(PING_EVERY)
+            .keep_alive_timeout(PING_DEADLINE)
+            .keep_alive_while_idle(true)
+            .tcp_nodelay(true);
+        if self.plaintext {
+            return Ok(endpoint);
+        }
+        let roots = ClientTlsConfig::new().with_native_roots().timeout(CONNECT_DEADLINE);
+        endpoint.tls_config(roots).map_err(|e| {
+            Error::new(ErrorKind::Config, format!("TLS to {} cannot be set up: {}.", self.endpoint, causes(&e)))
+                .with_remedy("Install the system's CA certificates, or point SSL_CERT_FILE to a file of them.")
+        })
+    }
+
+    fn unreachable(&self, cause: &str) -> Error {
+        let remedy = if self.plaintext {
+            "Start it there (solstice pubsub emulator), or correct emulatorHost / PUBSUB_EMULATOR_HOST."
+        } else if cause.contains("invalid peer certificate") {
+            "For a server with a CA of its own, point SSL_CERT_FILE to that CA's certificate."
+        } else if cause.contains("InvalidContentType") {
+            "It does not speak TLS: for a server without TLS give http://host:port, for an emulator emulatorHost."
+        } else {
+            "Check the network and the option endpoint; for an emulator set emulatorHost."
+        };
+        Error::new(ErrorKind::Unavailable, format!("no Pub/Sub answers at {}: {cause}.", self.endpoint))
+            .with_remedy(remedy)
+    }
+}
+
+/// An error with what caused it, each said once.
+pub(crate) fn causes(error: &dyn StdError) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        if !text.contains(&next) {
+            text = format!("{text}: {next}");
+        }
+        cause = error.source();
+    }
+    text
+}
