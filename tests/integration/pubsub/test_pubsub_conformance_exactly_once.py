@@ -2,7 +2,7 @@
 
 import pytest
 from conformance import payloads, wait_until
-from google.api_core.exceptions import FailedPrecondition
+from google.api_core.exceptions import InvalidArgument
 from google.cloud.pubsub_v1.subscriber.exceptions import AcknowledgeError, AcknowledgeStatus
 
 
@@ -11,7 +11,7 @@ def exactly_once(service, topic) -> str:
     return service.subscription(topic, enable_exactly_once_delivery=True)
 
 
-def ack_errors(error: FailedPrecondition) -> dict[str, str]:
+def ack_errors(error: InvalidArgument) -> dict[str, str]:
     """What the service says of each ack id."""
     return dict(error.error_info.metadata)
 
@@ -67,10 +67,10 @@ def test_ack_ids_that_are_over_are_named_one_by_one(service, topic, exactly_once
     over, _ = service.receive(exactly_once, 2)
     service.advance(11)
     again = service.receive(exactly_once, 2)
-    with pytest.raises(FailedPrecondition) as caught:
+    with pytest.raises(InvalidArgument) as caught:
         service.ack(exactly_once, over, *again)
     assert ack_errors(caught.value) == {over.ack_id: "PERMANENT_FAILURE_INVALID_ACK_ID"}
-    with pytest.raises(FailedPrecondition) as caught:
+    with pytest.raises(InvalidArgument) as caught:
         service.extend(exactly_once, 60, over)
     assert ack_errors(caught.value) == {over.ack_id: "PERMANENT_FAILURE_INVALID_ACK_ID"}
     service.advance(700)
