@@ -37,7 +37,8 @@ impl Emulator {
 
     /// Create a topic.
     fn create_topic(&self, py: Python<'_>, name: &str) -> PyResult<()> {
-        call(py, || self.inner.create_topic(name))
+        let topic = wire::Topic { name: name.to_owned(), ..Default::default() };
+        call(py, || self.inner.create_topic(topic))
     }
 
     /// Create a subscription.
