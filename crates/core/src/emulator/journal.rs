@@ -7,11 +7,12 @@
 //! - Appending returns when write(2) has: the kernel has the record, and the death of this process cannot take it back.
 //!   A loss of power can; nothing waits for the disk.
 //! - Appends that meet share one write. One that fails leaves the file as it was before.
-//! - Rewriting makes a new file and renames it.
+//! - What the records add up to can be written as fewer records: a new file takes the place of the old one, at every
+//!   start and when asked.
 //! - One process at a time: a lock on a file beside it.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,36 +52,44 @@ struct Tail {
     broken: Option<String>,
 }
 
+/// What records add up to.
+pub trait Sum {
+    /// Add a record.
+    fn add(&mut self, record: &[u8]) -> Result<()>;
+    /// Give records that add up to the same.
+    fn write(&mut self, records: &mut Records) -> io::Result<()>;
+}
+
 impl Journal {
-    /// Open the journal of a folder, making both where need be, and give each record to `replay`.
-    pub fn open(folder: &Path, replay: impl FnMut(&[u8]) -> Result<()>) -> Result<Self> {
+    /// Open the journal of a folder, making both where need be, and add its records up.
+    pub fn open(folder: &Path, sum: &mut impl Sum) -> Result<Self> {
         fs::create_dir_all(folder).map_err(|e| cannot("make the folder", folder, &e))?;
         let lock = lock(folder)?;
         let path = journal_path(folder);
         if !path.exists() {
-            rewrite(folder, |_| Ok(()))?;
+            write_new(folder, |_| Ok(()))?;
         }
         let file = OpenOptions::new().read(true).write(true).open(&path).map_err(|e| cannot("open", &path, &e))?;
-        let end = read_records(&path, &file, replay)?;
+        let end = read_records(&path, &file, sum)?;
         file.set_len(end).map_err(|e| cannot("cut the torn end off", &path, &e))?;
-        Ok(Self {
-            folder: folder.to_owned(),
-            waiting: Mutex::default(),
-            file: Mutex::new(Tail { file, end, broken: None }),
-            length_bytes: AtomicU64::new(end),
-            _lock: lock,
-        })
+        let mut tail = Tail { file, end, broken: None };
+        // A disk without room for the new file still has the old one.
+        if let Err(error) = tail.condense(folder, sum) {
+            log::warn!("{error} It goes on with the old file.");
+        }
+        let length_bytes = AtomicU64::new(tail.end);
+        Ok(Self { folder: folder.to_owned(), waiting: Mutex::default(), file: Mutex::new(tail), length_bytes, _lock: lock })
     }
 
     /// Append a record; when this returns, it is written. An error says why it is not.
-    pub fn append(&self, content: &[u8]) -> std::result::Result<(), String> {
+    pub fn append(&self, content: &[u8]) -> Outcome {
         let frame = frame(content).map_err(|e| e.to_string())?;
         let outcome = Arc::new(OnceLock::new());
-        guard(&self.waiting).push(Waiting { frame, outcome: outcome.clone() });
+        lock_mutex(&self.waiting).push(Waiting { frame, outcome: outcome.clone() });
         // Whoever gets the file writes for all that wait by then; the others find their outcome when they get it.
-        let mut tail = guard(&self.file);
+        let mut tail = lock_mutex(&self.file);
         if outcome.get().is_none() {
-            let group = std::mem::take(&mut *guard(&self.waiting));
+            let group = std::mem::take(&mut *lock_mutex(&self.waiting));
             let written = tail.write(&group);
             self.length_bytes.store(tail.end, Ordering::Relaxed);
             for one in group {
@@ -97,15 +106,12 @@ impl Journal {
         self.length_bytes.load(Ordering::Relaxed)
     }
 
-    /// Replace all records by those that `write` gives. The caller sees to it that nothing is appended meanwhile.
-    /// When it fails, the old records stand.
-    pub fn rewrite(&self, write: impl FnOnce(&mut Records) -> io::Result<()>) -> Result<()> {
-        let mut tail = guard(&self.file);
-        let file = rewrite(&self.folder, write)?;
-        let path = journal_path(&self.folder);
-        let end = file.metadata().map_err(|e| cannot("measure", &path, &e))?.len();
-        *tail = Tail { file, end, broken: None };
-        self.length_bytes.store(end, Ordering::Relaxed);
+    /// Add all records up and keep the sum. Appends wait meanwhile; when it fails, the old records stand.
+    pub fn condense(&self, sum: &mut impl Sum) -> Result<()> {
+        let mut tail = lock_mutex(&self.file);
+        read_records(&journal_path(&self.folder), &tail.file, sum)?;
+        tail.condense(&self.folder, sum)?;
+        self.length_bytes.store(tail.end, Ordering::Relaxed);
         Ok(())
     }
 }
@@ -129,9 +135,16 @@ impl Tail {
         }
         Err(why)
     }
+
+    fn condense(&mut self, folder: &Path, sum: &mut impl Sum) -> Result<()> {
+        let file = write_new(folder, |records| sum.write(records))?;
+        let end = file.metadata().map_err(|e| cannot("measure the journal in", folder, &e))?.len();
+        *self = Self { file, end, broken: None };
+        Ok(())
+    }
 }
 
-/// Takes the records of a rewritten journal.
+/// Takes the records of a new journal.
 #[derive(Debug)]
 pub struct Records(BufWriter<File>);
 
@@ -177,9 +190,10 @@ fn frame(content: &[u8]) -> io::Result<Vec<u8>> {
 }
 
 /// Read all records; gives where the whole ones end.
-fn read_records(path: &Path, file: &File, mut replay: impl FnMut(&[u8]) -> Result<()>) -> Result<u64> {
+fn read_records(path: &Path, file: &File, sum: &mut impl Sum) -> Result<u64> {
     let length = file.metadata().map_err(|e| cannot("measure", path, &e))?.len();
     let mut reader = BufReader::with_capacity(1 << 20, file);
+    reader.rewind().map_err(|e| cannot("read", path, &e))?;
     let mut magic = [0; MAGIC.len()];
     if length < MAGIC.len() as u64 || reader.read_exact(&mut magic).is_err() || magic != MAGIC {
         return Err(Error::new(ErrorKind::Config, format!("{} is no journal of this version.", path.display()))
@@ -203,31 +217,30 @@ fn read_records(path: &Path, file: &File, mut replay: impl FnMut(&[u8]) -> Resul
         if crc32fast::hash(&content) != content_crc {
             return Err(damaged(path, at));
         }
-        replay(&content)?;
+        sum.add(&content)?;
         at = next;
     }
     Ok(at)
 }
 
 /// Write a new journal beside the old one and put it in its place.
-fn rewrite(folder: &Path, write: impl FnOnce(&mut Records) -> io::Result<()>) -> Result<File> {
+fn write_new(folder: &Path, write: impl FnOnce(&mut Records) -> io::Result<()>) -> Result<File> {
     let path = folder.join("journal.new");
     let written = || -> io::Result<File> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path)?;
         let mut records = Records(BufWriter::with_capacity(1 << 20, file));
         records.0.write_all(MAGIC)?;
         write(&mut records)?;
-        let mut file = records.0.into_inner()?;
+        let file = records.0.into_inner()?;
         // The rename must not come to the disk before the content: even a loss of power then leaves one of the two.
         file.sync_all()?;
-        file.seek(SeekFrom::Start(0))?;
         fs::rename(&path, journal_path(folder))?;
         Ok(file)
     };
     written().map_err(|error| {
         // What it left behind is of no use, and overwritten the next time.
         let _ = fs::remove_file(&path);
-        cannot("rewrite the journal in", folder, &error)
+        cannot("write a new journal in", folder, &error)
     })
 }
 
@@ -244,7 +257,7 @@ fn cannot(what: &str, path: &Path, error: &io::Error) -> Error {
         .with_remedy("Give a folder on a local disk that this user can write to, with room in it.")
 }
 
-fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

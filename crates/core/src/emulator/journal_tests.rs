@@ -26,13 +26,32 @@ impl Drop for Folder {
     }
 }
 
+/// All records as they came; written back as they are, or as one.
+#[derive(Debug, Default)]
+struct All {
+    records: Vec<Vec<u8>>,
+    joined: bool,
+    full: bool,
+}
+
+impl Sum for All {
+    fn add(&mut self, record: &[u8]) -> Result<()> {
+        self.records.push(record.to_vec());
+        if record == b"poison" { Err(Error::new(ErrorKind::Native, "no")) } else { Ok(()) }
+    }
+
+    fn write(&mut self, records: &mut Records) -> io::Result<()> {
+        if self.joined {
+            self.records = vec![self.records.concat()];
+        }
+        self.records.iter().try_for_each(|record| records.add(record))?;
+        if self.full { Err(io::Error::other("the disk is full")) } else { Ok(()) }
+    }
+}
+
 fn open(folder: &Folder) -> Result<(Journal, Vec<Vec<u8>>)> {
-    let mut records = Vec::new();
-    let journal = Journal::open(&folder.0, |record| {
-        records.push(record.to_vec());
-        Ok(())
-    })?;
-    Ok((journal, records))
+    let mut all = All::default();
+    Ok((Journal::open(&folder.0, &mut all)?, all.records))
 }
 
 /// A folder whose journal has these records.
@@ -125,9 +144,8 @@ fn a_folder_has_one_journal_at_a_time() {
 }
 
 #[test]
-fn a_failing_replay_fails_the_opening() {
-    let folder = written(&[b"record"]);
-    let error = Journal::open(&folder.0, |_| Err(Error::new(ErrorKind::Native, "no"))).expect_err("replay failed");
+fn a_record_that_cannot_be_added_fails_the_opening() {
+    let error = open(&written(&[b"poison"])).map(|(_, read)| read).expect_err("it was refused");
     assert_eq!(error.message, "no");
 }
 
@@ -167,7 +185,7 @@ fn an_append_that_fails_leaves_no_trace() {
     let folder = written(&[b"kept"]);
     let (journal, _) = open(&folder).unwrap();
     // A file that cannot be written stands for a full disk.
-    guard(&journal.file).file = File::open(folder.file()).unwrap();
+    lock_mutex(&journal.file).file = File::open(folder.file()).unwrap();
     let why = journal.append(b"lost").expect_err("it is read-only");
     assert!(why.starts_with("the journal cannot be written: "), "{why}");
     // Cutting off failed too: nothing may follow.
@@ -178,29 +196,33 @@ fn an_append_that_fails_leaves_no_trace() {
 }
 
 #[test]
-fn a_rewritten_journal_has_the_new_records_and_goes_on() {
-    let folder = written(&[b"one", b"two", b"three"]);
+fn a_condensed_journal_has_the_sum_and_goes_on() {
+    let folder = written(&[b"one", b"two"]);
     let (journal, _) = open(&folder).unwrap();
-    journal.rewrite(|records| records.add(b"all of it")).unwrap();
-    assert_eq!(journal.length_bytes(), (MAGIC.len() + HEADER_BYTES + 9) as u64);
+    journal.append(b"three").unwrap();
+    journal.condense(&mut All { joined: true, ..All::default() }).unwrap();
+    assert_eq!(journal.length_bytes(), (MAGIC.len() + HEADER_BYTES + 11) as u64);
     journal.append(b"four").unwrap();
     drop(journal);
-    assert_eq!(open(&folder).unwrap().1, [&b"all of it"[..], b"four"]);
+    assert_eq!(open(&folder).unwrap().1, [&b"onetwothree"[..], b"four"]);
     assert!(!folder.0.join("journal.new").exists());
 }
 
 #[test]
-fn a_rewrite_that_fails_leaves_the_old_records() {
+fn opening_condenses_the_journal() {
+    let folder = written(&[b"one", b"two"]);
+    drop(Journal::open(&folder.0, &mut All { joined: true, ..All::default() }).unwrap());
+    assert_eq!(open(&folder).unwrap().1, [b"onetwo"]);
+}
+
+#[test]
+fn when_a_new_file_cannot_be_written_the_old_one_goes_on() {
     let folder = written(&[b"one"]);
-    let (journal, _) = open(&folder).unwrap();
-    let error = journal
-        .rewrite(|records| {
-            records.add(b"half")?;
-            Err(io::Error::other("the disk is full"))
-        })
-        .expect_err("it failed");
-    assert!(error.message.contains("the disk is full"), "{error}");
+    let journal = Journal::open(&folder.0, &mut All { joined: true, full: true, ..All::default() }).unwrap();
     journal.append(b"two").unwrap();
+    let error = journal.condense(&mut All { full: true, ..All::default() }).expect_err("it failed");
+    assert!(error.message.contains("the disk is full"), "{error}");
+    journal.append(b"three").unwrap();
     drop(journal);
-    assert_eq!(open(&folder).unwrap().1, [b"one", b"two"]);
+    assert_eq!(open(&folder).unwrap().1, [&b"one"[..], b"two", b"three"]);
 }
