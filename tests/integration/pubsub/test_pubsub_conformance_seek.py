@@ -39,7 +39,9 @@ def test_a_seek_into_the_past_brings_retained_messages_again(service, topic):
     service.ack(subscription, *received.values())
     assert service.pull(subscription) == []
     seek(service, subscription, publish_time(received[b"2"]) - dt.timedelta(seconds=30))
-    assert payloads(service.receive(subscription, 1)) == [b"2"]
+    (again,) = service.receive(subscription, 1)
+    assert again.message == received[b"2"].message
+    service.ack(subscription, again)
     seek(service, subscription, publish_time(received[b"1"]) - dt.timedelta(seconds=30))
     assert sorted(payloads(service.receive(subscription, 2))) == [b"1", b"2"]
 

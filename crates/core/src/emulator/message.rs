@@ -138,6 +138,7 @@ impl Publish {
         let mut messages = Vec::with_capacity(self.messages.len());
         let mut rest_bytes = self.messages.iter().map(|range| range.len() + STAMP_BYTES).sum::<usize>();
         let mut buffer = BytesMut::new();
+        let mut request_key: Option<Bytes> = None;
         let mut chunk: Vec<(u64, Range<usize>, (u32, u32))> = Vec::new();
         let mut close = |buffer: &mut BytesMut, chunk: &mut Vec<_>| {
             let bytes = std::mem::take(buffer).freeze();
@@ -159,6 +160,17 @@ impl Publish {
             rest_bytes -= needed_bytes;
             let start = buffer.len();
             let key = copy_valid(&self.body[range.clone()], &mut buffer)?;
+            let key_text = &buffer[start + key.0 as usize..start + key.1 as usize];
+            match &request_key {
+                None => request_key = Some(Bytes::copy_from_slice(key_text)),
+                Some(first) if first == key_text => {}
+                Some(_) => {
+                    return Err(Status::invalid_argument(
+                        "In a single publish request, all messages must have no ordering key or they must all have the \
+                         same ordering key.",
+                    ));
+                }
+            }
             put_stamp(&mut buffer, id, &time);
             chunk.push((id, start..buffer.len(), key));
         }
@@ -276,6 +288,7 @@ mod tests {
         first.attributes.insert("k".to_owned(), "v".to_owned());
         first.ordering_key = "key".to_owned();
         let mut second = message(b"b");
+        second.ordering_key = "key".to_owned();
         second.message_id = "forged".to_owned();
         second.publish_time = Some(Timestamp { seconds: 9, nanos: 9 });
 
@@ -289,7 +302,7 @@ mod tests {
         second.publish_time = time;
         assert_eq!(PubsubMessage::decode(kept[0].bytes.clone()).unwrap(), first);
         assert_eq!(PubsubMessage::decode(kept[1].bytes.clone()).unwrap(), second);
-        assert_eq!((kept[0].ordering_key(), kept[1].ordering_key()), (&b"key"[..], &b""[..]));
+        assert_eq!((kept[0].ordering_key(), kept[1].ordering_key()), (&b"key"[..], &b"key"[..]));
         assert_eq!((kept[0].id, kept[1].id), (7, 8));
     }
 
@@ -376,6 +389,9 @@ mod tests {
         assert_eq!(stamp(vec![]).unwrap_err().code(), Code::InvalidArgument);
         assert_eq!(stamp(vec![message(b"x"); MAX_PUBLISH_MESSAGES + 1]).unwrap_err().code(), Code::InvalidArgument);
         assert!(stamp(vec![message(b"x"); MAX_PUBLISH_MESSAGES]).is_ok());
+        let keyed = PubsubMessage { ordering_key: "key".to_owned(), ..message(b"x") };
+        assert_eq!(stamp(vec![message(b"x"), keyed.clone()]).unwrap_err().code(), Code::InvalidArgument);
+        assert!(stamp(vec![keyed.clone(), keyed]).is_ok());
         let big = PubsubMessage { data: vec![0; MAX_PUBLISH_BYTES].into(), ..Default::default() };
         assert_eq!(stamp(vec![big]).unwrap_err().code(), Code::InvalidArgument);
     }
