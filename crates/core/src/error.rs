@@ -1,6 +1,8 @@
 //! The one error type of the core. Its kinds map one to one to classes of `solstice.errors`.
 
+use std::error::Error as _;
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tonic::{Code, Status};
@@ -63,8 +65,26 @@ impl Error {
         self
     }
 
+    /// As the status of a call that failed before the server could; [`Error::from_status`] finds it there again.
+    pub fn into_status(self) -> Status {
+        let code = match self.kind {
+            ErrorKind::Unauthenticated => Code::Unauthenticated,
+            ErrorKind::Unavailable => Code::Unavailable,
+            // Nobody's answer, but no reason to try again.
+            _ => Code::FailedPrecondition,
+        };
+        let mut status = Status::new(code, self.to_string());
+        status.set_source(Arc::new(self));
+        status
+    }
+
     /// The error of a gRPC call; `doing` says what was tried and on which resource.
     pub fn from_status(doing: &str, status: &Status) -> Self {
+        if let Some(cause) = status.source().and_then(|source| source.downcast_ref::<Self>()) {
+            let message = format!("{doing}: {}", cause.message);
+            let code = Some(status.code()).filter(|code| *code != Code::FailedPrecondition);
+            return Self { message, code, ..cause.clone() };
+        }
         let (kind, remedy) = match status.code() {
             Code::NotFound => (ErrorKind::NotFound, Some("Check the name, or create it first.")),
             Code::AlreadyExists => (ErrorKind::AlreadyExists, None),

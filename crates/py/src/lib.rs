@@ -1,5 +1,6 @@
 //! `solstice._native`: the bindings of `solstice-core`. This file only registers; each module binds one thing.
 
+mod admin;
 mod agent;
 mod arrow;
 mod build_info;
@@ -16,6 +17,11 @@ use pyo3::prelude::*;
 mod _native {
     use super::*;
 
+    #[pymodule_export]
+    use admin::{
+        create_subscription, create_topic, delete_subscription, delete_topic, get_subscription, get_topic,
+        list_subscriptions, list_topics,
+    };
     #[pymodule_export]
     use agent::{Agent, read_part, run_agent};
     #[pymodule_export]

@@ -5,9 +5,12 @@ from typing import Annotated
 
 import typer
 
+from solstice.cli import _pubsub_resources
 from solstice.cli._output import console
 
 app = typer.Typer(help="Pub/Sub from the shell.", no_args_is_help=True)
+app.add_typer(_pubsub_resources.topics, name="topics")
+app.add_typer(_pubsub_resources.subscriptions, name="subscriptions")
 
 _EXAMPLES = """Examples:
 
@@ -15,11 +18,6 @@ solstice pubsub emulator                 on 127.0.0.1:8085, where Google's emula
 
 solstice pubsub emulator --port 0        on a free port
 """
-
-
-@app.callback()
-def _group() -> None:
-    """Keeps ``emulator`` a subcommand while it is the only one."""
 
 
 @app.command(epilog=_EXAMPLES)

@@ -85,7 +85,19 @@ SOURCE_OPTIONS = OptionTable(
 
 PUBLISH_OPTIONS = OptionTable("solstice.pubsub.publish", _CONNECTION)
 
+ADMIN_OPTIONS = OptionTable("solstice pubsub", _CONNECTION)
+
 _FULL_NAME = re.compile(r"projects/[^/]+/(topics|subscriptions)/[^/]+")
+
+
+def project_name(values: OptionValues) -> str:
+    """``projects/P`` of the option or the environment."""
+    project = values["projectId"]
+    if not project:
+        raise ConfigError(
+            "there is no project.", option="projectId", remedy="Set projectId (--project, or GOOGLE_CLOUD_PROJECT)."
+        )
+    return f"projects/{project}"
 
 
 def resource_name(kind: str, given: str, values: OptionValues) -> str:

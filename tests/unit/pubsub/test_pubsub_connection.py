@@ -1,12 +1,23 @@
-"""Where Pub/Sub is, from the options and the environment."""
+"""Where Pub/Sub is, from the options and the environment, and the one connection of a process to there."""
 
 import json
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 
+import grpc
+import psutil
 import pytest
 
-from solstice.errors import ConfigError
+import solstice
+from solstice.errors import ConfigError, UnavailableError
+from solstice.pubsub._admin import Admin
 from solstice.pubsub._connection import connection
 from solstice.pubsub._options import PUBLISH_OPTIONS
+from solstice.testing import PubSubEmulator
+
+TOPIC = "projects/p/topics/events"
 
 GOOGLE = "pubsub.googleapis.com:443"
 
@@ -64,3 +75,76 @@ def test_an_address_that_is_none_names_option_value_and_fix(option: str, address
 def test_a_url_that_is_no_endpoint_is_refused(address: str) -> None:
     with pytest.raises(ConfigError, match="endpoint is '"):
         place(endpoint=address)
+
+
+def connections_to(port: int) -> int:
+    """How many of this process's sockets are connected to a port."""
+    sockets = psutil.Process().net_connections("tcp")
+    return sum(s.status == psutil.CONN_ESTABLISHED and bool(s.raddr) and s.raddr.port == port for s in sockets)
+
+
+def test_everybody_in_a_process_shares_one_connection() -> None:
+    with PubSubEmulator() as emulator:
+        emulator.create_topic(TOPIC)
+        with ThreadPoolExecutor(16) as threads:
+            for found in threads.map(lambda _: Admin(emulatorHost=emulator.address).get_topic(TOPIC), range(64)):
+                assert found["name"] == TOPIC
+        assert connections_to(emulator.port) == 1
+
+
+def test_a_broken_connection_is_made_again_by_the_next_call() -> None:
+    with PubSubEmulator() as emulator:
+        emulator.create_topic(TOPIC)
+        Admin(emulatorHost=emulator.address).get_topic(TOPIC)
+    with PubSubEmulator(port=emulator.port) as next_one:
+        next_one.create_topic(TOPIC)
+        assert Admin(emulatorHost=emulator.address).get_topic(TOPIC)["name"] == TOPIC
+
+
+def test_a_forked_process_has_connections_of_its_own() -> None:
+    script = """
+import os, sys, warnings
+warnings.simplefilter("ignore")
+from solstice.pubsub._admin import Admin
+admin = Admin(emulatorHost=sys.argv[1])
+admin.create_topic("projects/p/topics/parent-1")
+child = os.fork()
+admin.create_topic(f"projects/p/topics/{'parent' if child else 'child'}-2")
+if not child:
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+admin.create_topic("projects/p/topics/parent-3")
+"""
+    with PubSubEmulator() as emulator:
+        subprocess.run([sys.executable, "-c", script, emulator.address], timeout=60, check=True)
+        names = {"parent-1", "parent-2", "child-2", "parent-3"}
+        for name in names:
+            assert emulator.published(f"projects/p/topics/{name}") == 0, "it is there"
+
+
+def test_a_place_where_nobody_listens_is_an_error_at_once() -> None:
+    started = time.monotonic()
+    with pytest.raises(UnavailableError, match=r"no Pub/Sub answers at 127\.0\.0\.1:1: .*refused.*emulatorHost"):
+        Admin(emulatorHost="127.0.0.1:1").get_topic(TOPIC)
+    assert time.monotonic() - started < 5
+
+
+def test_the_user_agent_is_solstice() -> None:
+    seen: list[str] = []
+
+    def answer(request: object, context: grpc.ServicerContext) -> bytes:
+        seen.append(dict(context.invocation_metadata())["user-agent"])
+        return b""
+
+    server = grpc.server(ThreadPoolExecutor(1))
+    handler = grpc.unary_unary_rpc_method_handler(answer)
+    server.add_generic_rpc_handlers(
+        [grpc.method_handlers_generic_handler("google.pubsub.v1.Publisher", {"GetTopic": handler})]
+    )
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        Admin(emulatorHost=f"127.0.0.1:{port}").get_topic(TOPIC)
+    finally:
+        server.stop(0).wait()
+    assert seen[0].startswith(f"solstice/{solstice.__version__} ")

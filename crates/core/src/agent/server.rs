@@ -107,7 +107,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Agent {
     async fn start(config: Config) -> Result<Self> {
         let client = Client::connect(&config.connection).await?;
-        client.get_subscription(&config.subscription).await?;
+        client.check_subscription(&config.subscription).await?;
         let listener = UnixListener::bind(&config.socket).map_err(|e| {
             Error::new(ErrorKind::Config, format!("the agent cannot listen at {}: {e}.", config.socket.display()))
                 .with_remedy("Point TMPDIR to a folder with a short path that can be written.")

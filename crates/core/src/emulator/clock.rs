@@ -100,9 +100,9 @@ impl Clock {
     /// Turn it forward; it goes on from there.
     pub fn advance(&self, by: Duration) {
         // The closure never refuses.
-        let _ = self.turned.fetch_update(Ordering::AcqRel, Ordering::Acquire, |turned| {
-            Some(turned.saturating_add(nanos(by)))
-        });
+        let _ = self
+            .turned
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |turned| Some(turned.saturating_add(nanos(by))));
     }
 }
 

@@ -53,7 +53,11 @@ impl Message {
     pub fn attribute(&self, name: &str) -> Option<&str> {
         let entries = Fields::of(&self.bytes).flatten().filter(|field| field.number == 2);
         // As in a map, the last one of a name counts.
-        entries.filter_map(|entry| read_attribute(entry.value).ok()).filter(|(key, _)| *key == name).last().map(|(_, v)| v)
+        entries
+            .filter_map(|entry| read_attribute(entry.value).ok())
+            .filter(|(key, _)| *key == name)
+            .last()
+            .map(|(_, v)| v)
     }
 
     /// Leave the shared buffer where that frees memory: the message is expected to stay.

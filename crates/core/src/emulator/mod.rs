@@ -10,12 +10,14 @@
 //! - `state`: one subscription's messages. They wait in the `backlog` (with ordering keys in `lanes`), are held in
 //!   `leases`, and go to `streams`, by the rules of a `policy`. Pure: the time comes in as a parameter.
 //! - `message`, `delivery`: messages are encoded once, at publish; a delivery puts an ack id before the kept bytes.
+//! - `access`: TLS, the token a caller must show, the permissions it lacks.
 //! - `filter`: the language of subscription filters; `faults`: what tests ask to go wrong, and the calls counted.
 //! - `names`, `clock`, `idset`, `protobuf`, `sync`: names, the time scale, the acknowledged ids, encoding, locks.
 //!
 //! Not there: push and export subscriptions, schemas, transforms, customer keys, ingestion. They are refused with
 //! UNIMPLEMENTED. Everything is in memory.
 
+mod access;
 mod backlog;
 mod clock;
 mod delivery;
@@ -60,6 +62,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::pubsub::wire;
 use crate::runtime;
 
+use access::{Access, Guarded, TlsIdentity, with_tls};
 use registry::Registry;
 use service::PubSubService;
 pub use state::Counters;
@@ -75,6 +78,7 @@ const STOP_WAIT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct Emulator {
     port: u16,
+    access: Arc<Access>,
     registry: Arc<Registry>,
     runtime: Handle,
     server: Mutex<Option<Running>>,
@@ -87,8 +91,8 @@ struct Running {
 }
 
 impl Emulator {
-    /// Listen on `host:port`; port 0 takes a free one.
-    pub fn start(host: &str, port: u16) -> Result<Self> {
+    /// Listen on `host:port`; port 0 takes a free one. With a certificate and its key (PEM) it speaks TLS.
+    pub fn start(host: &str, port: u16, tls: Option<TlsIdentity>) -> Result<Self> {
         let runtime = runtime::handle()?;
         let listener = bind(host, port)?;
         let port = listener.local_addr().map_err(|e| cannot_listen(host, port, &e))?.port();
@@ -98,12 +102,14 @@ impl Emulator {
         };
         let incoming = TcpIncoming::from(incoming).with_nodelay(Some(true));
         let registry = Arc::new(Registry::new(runtime.clone()));
+        let access = Arc::new(Access::default());
+        let service = Guarded::new(PubSubService::new(registry.clone()), access.clone());
         let (stop, stopped) = oneshot::channel();
-        let server = Server::builder()
+        let server = with_tls(Server::builder(), tls)?
             .max_frame_size(MAX_FRAME_BYTES)
             .initial_stream_window_size(WINDOW_BYTES)
             .initial_connection_window_size(WINDOW_BYTES)
-            .serve_with_incoming_shutdown(PubSubService::new(registry.clone()), incoming, async {
+            .serve_with_incoming_shutdown(service, incoming, async {
                 // A dropped sender means the same.
                 let _ = stopped.await;
             });
@@ -113,7 +119,7 @@ impl Emulator {
             }
         });
         let server = Mutex::new(Some(Running { stop, task }));
-        Ok(Self { port, registry, runtime, server })
+        Ok(Self { port, access, registry, runtime, server })
     }
 
     /// Where it listens.
@@ -127,6 +133,11 @@ impl Emulator {
             // Connections that do not end in time end with their clients.
             let _ = self.runtime.block_on(async { tokio::time::timeout(STOP_WAIT, task).await });
         }
+    }
+
+    /// What callers must show and may do.
+    pub fn access(&self) -> &Access {
+        &self.access
     }
 
     /// Create a topic.

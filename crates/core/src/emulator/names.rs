@@ -18,7 +18,9 @@ impl Kind {
     pub fn prefix(self, project: &str) -> Result<String, Status> {
         match project.strip_prefix("projects/") {
             Some(id) if !id.is_empty() && !id.contains('/') => Ok(format!("{project}/{}/", self.collection())),
-            _ => Err(Status::invalid_argument(format!("Invalid project name {project:?}: it must be projects/PROJECT."))),
+            _ => {
+                Err(Status::invalid_argument(format!("Invalid project name {project:?}: it must be projects/PROJECT.")))
+            }
         }
     }
 

@@ -138,10 +138,7 @@ impl Registry {
     }
 
     /// Change a subscription.
-    pub fn update_subscription(
-        &self,
-        request: &wire::UpdateSubscriptionRequest,
-    ) -> Result<wire::Subscription, Status> {
+    pub fn update_subscription(&self, request: &wire::UpdateSubscriptionRequest) -> Result<wire::Subscription, Status> {
         let given = request.subscription.clone().unwrap_or_default();
         let subscription = self.subscription(&given.name)?;
         let paths = request.update_mask.iter().flat_map(|mask| &mask.paths);

@@ -54,7 +54,8 @@ const SUBSCRIBER: [&str; 16] = [
     "UpdateSubscription",
 ];
 
-type Answer = BoxFuture<http::Response<Body>, Infallible>;
+/// What every call gives.
+pub type Answer = BoxFuture<http::Response<Body>, Infallible>;
 
 /// The method of this name.
 pub fn method(name: &str) -> Option<&'static str> {
@@ -160,7 +161,8 @@ fn empty((): ()) -> Empty {
     Empty {}
 }
 
-fn prost<Q, A>(request: http::Request<Body>, handle: impl FnMut(Q) -> Result<A, Status> + Send + 'static) -> Answer
+/// Answer a unary call of prost messages.
+pub fn prost<Q, A>(request: http::Request<Body>, handle: impl FnMut(Q) -> Result<A, Status> + Send + 'static) -> Answer
 where
     Q: prost::Message + Default + 'static,
     A: prost::Message + 'static,

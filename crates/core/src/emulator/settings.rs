@@ -93,7 +93,10 @@ pub fn ack_deadline(seconds: i32) -> Result<Duration, Status> {
 /// The labels of anything.
 pub fn check_labels(labels: &HashMap<String, String>) -> Result<(), Status> {
     if labels.len() > MAX_LABELS {
-        return Err(Status::invalid_argument(format!("{} labels are given; the maximum is {MAX_LABELS}.", labels.len())));
+        return Err(Status::invalid_argument(format!(
+            "{} labels are given; the maximum is {MAX_LABELS}.",
+            labels.len()
+        )));
     }
     let is_valid = |text: &str| {
         text.chars().count() <= MAX_LABEL_CHARS
@@ -112,7 +115,11 @@ pub fn check_labels(labels: &HashMap<String, String>) -> Result<(), Status> {
 }
 
 /// The topic after an update.
-pub fn updated_topic(current: &wire::Topic, given: &wire::Topic, mask: Option<&FieldMask>) -> Result<wire::Topic, Status> {
+pub fn updated_topic(
+    current: &wire::Topic,
+    given: &wire::Topic,
+    mask: Option<&FieldMask>,
+) -> Result<wire::Topic, Status> {
     let update = Update { kind: "Topic", request: "UpdateTopicRequest" };
     let mut new = current.clone();
     for path in update.paths(mask)? {
@@ -171,7 +178,12 @@ pub fn updated_subscription(
             "cloud_storage_config" => new.cloud_storage_config = given.cloud_storage_config,
             "bigtable_config" => new.bigtable_config = given.bigtable_config,
             "message_transforms" => new.message_transforms.clone_from(&given.message_transforms),
-            "name" | "topic" | "filter" | "enable_message_ordering" | "detached" | "state"
+            "name"
+            | "topic"
+            | "filter"
+            | "enable_message_ordering"
+            | "detached"
+            | "state"
             | "topic_message_retention_duration" => return Err(update.immutable(path)),
             _ => return Err(update.unknown(path)),
         }

@@ -36,8 +36,10 @@ fn topic_code(change: impl FnOnce(&mut wire::Topic)) -> Option<Code> {
 fn what_is_left_out_gets_the_defaults_of_the_service() {
     let mut config = base();
     config.retry_policy = Some(wire::RetryPolicy::default());
-    config.dead_letter_policy =
-        Some(wire::DeadLetterPolicy { dead_letter_topic: "projects/p/topics/dead".to_owned(), max_delivery_attempts: 0 });
+    config.dead_letter_policy = Some(wire::DeadLetterPolicy {
+        dead_letter_topic: "projects/p/topics/dead".to_owned(),
+        max_delivery_attempts: 0,
+    });
     let (config, policy) = subscription(config).unwrap();
     assert_eq!(config.ack_deadline_seconds, 10);
     assert_eq!(config.message_retention_duration, seconds(7 * 24 * 3600));

@@ -457,7 +457,8 @@ impl State {
             return true;
         }
         let Some(lease) = self.leases.get(delivery) else { return false };
-        let key = self.backlog.has_lane(&lease.entry).then(|| Bytes::copy_from_slice(lease.entry.message.ordering_key()));
+        let key =
+            self.backlog.has_lane(&lease.entry).then(|| Bytes::copy_from_slice(lease.entry.message.ordering_key()));
         let ended = match &key {
             Some(key) => self.backlog.leases_from(key, delivery),
             None => vec![delivery],

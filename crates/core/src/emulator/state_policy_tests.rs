@@ -1,6 +1,8 @@
 //! What a subscription's settings do to its messages: retries, dead letters, filters, retention, seeking, duplicates.
 
-use super::tests::{LEASE, UNLIMITED, ids, keyed_message_at, message, message_at, ordered, take, time, unordered, wait_on, wake};
+use super::tests::{
+    LEASE, UNLIMITED, ids, keyed_message_at, message, message_at, ordered, take, time, unordered, wait_on, wake,
+};
 use super::*;
 use crate::emulator::filter::Filter;
 use crate::emulator::policy::Backoff;

@@ -258,7 +258,10 @@ fn single_messages_go_to_the_waiting_streams_in_turn() {
         let index = woken.iter().position(|count| count.0.swap(0, Ordering::Relaxed) == 1).unwrap();
         assert_eq!(index as u64, id % 2);
         assert_eq!(take(&mut state, streams[index], 0).len(), 1);
-        assert!(matches!(state.take(streams[index], Terms::default(), time(0), &Waker::from(woken[index].clone())), Taken::Nothing));
+        assert!(matches!(
+            state.take(streams[index], Terms::default(), time(0), &Waker::from(woken[index].clone())),
+            Taken::Nothing
+        ));
     }
 }
 

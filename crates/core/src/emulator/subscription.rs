@@ -212,8 +212,7 @@ impl Subscription {
 
     fn forward(&self, dead: Vec<Entry>, now: Time) {
         let policy = lock(&self.config).dead_letter_policy.clone().unwrap_or_default();
-        let topic =
-            self.names.upgrade().and_then(|names| read(&names).topics.get(&policy.dead_letter_topic).cloned());
+        let topic = self.names.upgrade().and_then(|names| read(&names).topics.get(&policy.dead_letter_topic).cloned());
         let Some(topic) = topic else {
             log::warn!("the dead-letter topic {:?} of {} is missing", policy.dead_letter_topic, self.name);
             return self.with(|state, _| state.keep_dead(dead));

@@ -28,14 +28,8 @@ pub(super) enum Column {
 }
 
 impl Column {
-    const ALL: [Self; 6] = [
-        Self::MessageId,
-        Self::PublishTime,
-        Self::Data,
-        Self::Attributes,
-        Self::OrderingKey,
-        Self::DeliveryAttempt,
-    ];
+    const ALL: [Self; 6] =
+        [Self::MessageId, Self::PublishTime, Self::Data, Self::Attributes, Self::OrderingKey, Self::DeliveryAttempt];
 
     fn name(self) -> &'static str {
         match self {
@@ -61,7 +55,10 @@ impl Column {
 }
 
 fn entry_fields() -> arrow_schema::Fields {
-    arrow_schema::Fields::from(vec![Field::new("key", DataType::Utf8, false), Field::new("value", DataType::Utf8, true)])
+    arrow_schema::Fields::from(vec![
+        Field::new("key", DataType::Utf8, false),
+        Field::new("value", DataType::Utf8, true),
+    ])
 }
 
 fn entries_field() -> Field {
@@ -93,7 +90,10 @@ impl Selection {
                 .map(|name| {
                     Column::ALL.into_iter().find(|column| column.name() == name).ok_or_else(|| {
                         Error::new(ErrorKind::Config, format!("columns names '{name}', which is no column."))
-                            .with_remedy(format!("The columns are {}; an attribute is one of attributeColumns.", known()))
+                            .with_remedy(format!(
+                                "The columns are {}; an attribute is one of attributeColumns.",
+                                known()
+                            ))
                     })
                 })
                 .collect::<Result<_>>()?,
@@ -409,15 +409,17 @@ impl Columns {
     fn finish_columns(&mut self) -> Result<RecordBatch> {
         let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.selection.schema.fields().len());
         for column in &self.selection.columns {
-            columns.extend(match column {
-                Column::MessageId => self.message_id.as_mut().map(|c| c.finish_text(None).map(shared)),
-                Column::PublishTime => self.publish_time.as_mut().map(|c| Ok(shared(c.finish()))),
-                Column::Data => self.data.as_mut().map(|c| c.finish_binary().map(shared)),
-                Column::Attributes => self.maps.as_mut().map(|c| c.finish().map(shared)),
-                Column::OrderingKey => self.ordering_key.as_mut().map(|c| c.finish().map(shared)),
-                Column::DeliveryAttempt => self.delivery_attempt.as_mut().map(|c| Ok(shared(c.finish()))),
-            }
-            .transpose()?);
+            columns.extend(
+                match column {
+                    Column::MessageId => self.message_id.as_mut().map(|c| c.finish_text(None).map(shared)),
+                    Column::PublishTime => self.publish_time.as_mut().map(|c| Ok(shared(c.finish()))),
+                    Column::Data => self.data.as_mut().map(|c| c.finish_binary().map(shared)),
+                    Column::Attributes => self.maps.as_mut().map(|c| c.finish().map(shared)),
+                    Column::OrderingKey => self.ordering_key.as_mut().map(|c| c.finish().map(shared)),
+                    Column::DeliveryAttempt => self.delivery_attempt.as_mut().map(|c| Ok(shared(c.finish()))),
+                }
+                .transpose()?,
+            );
         }
         for named in &mut self.named {
             columns.push(shared(named.texts.finish()?));

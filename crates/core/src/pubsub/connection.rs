@@ -3,15 +3,20 @@
 use std::collections::HashMap;
 use std::error::Error as StdError;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::sync::OnceCell;
+use tonic::Status;
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::per_process::PerProcess;
+use crate::pubsub::credentials::Credentials;
 use crate::runtime;
 
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
@@ -19,6 +24,9 @@ const WINDOW_BYTES: u32 = 16 << 20;
 /// A connection that died without a word is noticed by pings that nobody answers.
 const PING_EVERY: Duration = Duration::from_secs(20);
 const PING_DEADLINE: Duration = Duration::from_secs(10);
+/// What a TLS server begins its complaint with.
+const TLS_ALERT: u8 = 0x15;
+const PROBE_DEADLINE: Duration = Duration::from_secs(1);
 const USER_AGENT: &str = concat!("solstice/", env!("CARGO_PKG_VERSION"));
 
 /// Where Pub/Sub is, and whose credentials to show there.
@@ -32,17 +40,40 @@ pub struct Connection {
     pub credentials_file: Option<PathBuf>,
 }
 
-/// The channels of this process. A child of a fork makes its own.
-static POOL: PerProcess<Mutex<HashMap<Connection, Arc<OnceCell<Channel>>>>> = PerProcess::new();
+/// A connection that was made. When it breaks, the next call on its channel connects again.
+pub(crate) struct Opened {
+    /// What calls go over.
+    pub channel: Channel,
+    /// Whose calls they are; nobody's without TLS.
+    pub credentials: Option<Arc<Credentials>>,
+    connection: Connection,
+    speaks_http2: AtomicBool,
+}
+
+/// What this process has opened. A child of a fork opens its own.
+static POOL: PerProcess<Mutex<HashMap<Connection, Arc<OnceCell<Arc<Opened>>>>>> = PerProcess::new();
 
 impl Connection {
-    /// The channel to there, connected on first use. When it breaks, the next call on it connects again.
-    pub(crate) async fn channel(&self) -> Result<Channel> {
+    /// The one connection of this process to there, made on first use.
+    pub(crate) async fn open(&self) -> Result<Arc<Opened>> {
         let cell = {
             let mut pool = POOL.get(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
             pool.entry(self.clone()).or_default().clone()
         };
-        cell.get_or_try_init(|| self.connect()).await.cloned()
+        cell.get_or_try_init(|| self.open_anew()).await.cloned()
+    }
+
+    async fn open_anew(&self) -> Result<Arc<Opened>> {
+        let credentials = match self.plaintext {
+            true => None,
+            false => Some(Arc::new(Credentials::find(self.credentials_file.as_deref()))),
+        };
+        let channel = self.connect().await?;
+        if let Some(credentials) = &credentials {
+            // Now rather than with the first call: whoever has none hears of it at once.
+            credentials.token().await?;
+        }
+        Ok(Arc::new(Opened { channel, credentials, connection: self.clone(), speaks_http2: false.into() }))
     }
 
     async fn connect(&self) -> Result<Channel> {
@@ -95,6 +126,36 @@ impl Connection {
         Error::new(ErrorKind::Unavailable, format!("no Pub/Sub answers at {}: {cause}.", self.endpoint))
             .with_remedy(remedy)
     }
+}
+
+impl Opened {
+    /// The same status; or the fix, where the cause is that a server with TLS is spoken to without.
+    pub async fn explained(&self, status: Status) -> Status {
+        let by_transport = status.source().is_some_and(|source| source.is::<tonic::transport::Error>());
+        if !self.connection.plaintext || !by_transport || self.speaks_http2.load(Ordering::Relaxed) {
+            return status;
+        }
+        let place = &self.connection.endpoint;
+        match tokio::time::timeout(PROBE_DEADLINE, first_byte(place)).await {
+            Ok(Ok(TLS_ALERT)) => {
+                Error::new(ErrorKind::Config, format!("the server at {place} speaks TLS, and was spoken to without."))
+                    .with_remedy(format!("Set the option endpoint to https://{place} instead of emulatorHost."))
+                    .into_status()
+            }
+            Ok(Ok(_)) => {
+                self.speaks_http2.store(true, Ordering::Relaxed);
+                status
+            }
+            _ => status,
+        }
+    }
+}
+
+/// How a server answers the beginning of HTTP/2: with settings, or with an alert.
+async fn first_byte(place: &str) -> std::io::Result<u8> {
+    let mut stream = TcpStream::connect(place).await?;
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await?;
+    stream.read_u8().await
 }
 
 /// An error with what caused it, each said once.

@@ -27,10 +27,8 @@ fn any_message() -> ReceivedMessage {
             data: (0..fastrand::usize(0..300)).map(|_| fastrand::u8(..)).collect(),
             attributes: (0..attributes).map(|_| (any_key(), any_text())).collect(),
             message_id: any_text(),
-            publish_time: fastrand::bool().then(|| Timestamp {
-                seconds: fastrand::i64(0..1 << 40),
-                nanos: fastrand::i32(0..1_000_000_000),
-            }),
+            publish_time: fastrand::bool()
+                .then(|| Timestamp { seconds: fastrand::i64(0..1 << 40), nanos: fastrand::i32(0..1_000_000_000) }),
             ordering_key: any_text(),
         }),
     }
@@ -197,10 +195,10 @@ fn many_attributes_cost_no_more_than_their_number() {
 #[test]
 fn text_that_is_no_utf8_is_refused_where_it_is_wanted_and_never_joined_to_its_neighbour() {
     // Two halves of one character, in two messages: valid together, and only together.
-    let halves: Vec<u8> =
-        ["é".as_bytes()[..1].to_vec(), "é".as_bytes()[1..].to_vec()].iter().flat_map(|half| {
-            field(1, &[field(1, b"ack"), field(2, &field(3, half))].concat())
-        }).collect();
+    let halves: Vec<u8> = ["é".as_bytes()[..1].to_vec(), "é".as_bytes()[1..].to_vec()]
+        .iter()
+        .flat_map(|half| field(1, &[field(1, b"ack"), field(2, &field(3, half))].concat()))
+        .collect();
     assert!(decode(&halves).unwrap_err().message.contains("malformed"));
     let chunks = decode_as(&halves, &select(&["data"], &[]).unwrap()).unwrap();
     assert_eq!(chunks[0].rows.num_rows(), 2);
@@ -238,7 +236,9 @@ fn the_properties_of_the_subscription_are_told() {
     assert_eq!(told(&field(4, &[8, 1, 16, 1])).exactly_once, Some(true));
     assert_eq!(told(&field(4, &[16, 1])).exactly_once, Some(false));
     let again = StreamingPullResponse {
-        received_messages: [0, 1, 2].map(|delivery_attempt| ReceivedMessage { delivery_attempt, ..any_message() }).into(),
+        received_messages: [0, 1, 2]
+            .map(|delivery_attempt| ReceivedMessage { delivery_attempt, ..any_message() })
+            .into(),
     };
     let response = told(&again.encode_to_vec());
     assert_eq!((response.rows, response.redelivered), (3, 1));

@@ -1,8 +1,10 @@
 //! Google Cloud Pub/Sub: what goes over the wire and the client side of it.
 
+pub mod admin;
 pub mod client;
-pub mod connection;
 pub mod columns;
+pub mod connection;
+pub mod credentials;
 pub mod decode;
 pub mod lease;
 pub mod publish;

@@ -349,58 +349,6 @@ pub struct StreamingPullResponse {
     pub received_messages: Vec<ReceivedMessage>,
 }
 
-// Listing
-
-/// Ask for the topics of a project, page by page.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct ListTopicsRequest {
-    /// `projects/P`.
-    #[prost(string, tag = "1")]
-    pub project: String,
-    /// The most of one page; 0 leaves it to the server.
-    #[prost(int32, tag = "2")]
-    pub page_size: i32,
-    /// From the page before; empty for the first one.
-    #[prost(string, tag = "3")]
-    pub page_token: String,
-}
-
-/// A page of topics.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct ListTopicsResponse {
-    /// The topics.
-    #[prost(message, repeated, tag = "1")]
-    pub topics: Vec<Topic>,
-    /// For the next page; empty when this is the last one.
-    #[prost(string, tag = "2")]
-    pub next_page_token: String,
-}
-
-/// Ask for the subscriptions of a project, page by page.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct ListSubscriptionsRequest {
-    /// `projects/P`.
-    #[prost(string, tag = "1")]
-    pub project: String,
-    /// The most of one page; 0 leaves it to the server.
-    #[prost(int32, tag = "2")]
-    pub page_size: i32,
-    /// From the page before; empty for the first one.
-    #[prost(string, tag = "3")]
-    pub page_token: String,
-}
-
-/// A page of subscriptions.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct ListSubscriptionsResponse {
-    /// The subscriptions.
-    #[prost(message, repeated, tag = "1")]
-    pub subscriptions: Vec<Subscription>,
-    /// For the next page; empty when this is the last one.
-    #[prost(string, tag = "2")]
-    pub next_page_token: String,
-}
-
 // Permissions (`google.iam.v1`)
 
 /// Ask which of these permissions the caller has. Everybody may ask.
