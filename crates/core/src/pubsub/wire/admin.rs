@@ -231,6 +231,28 @@ pub struct ListNamesResponse {
     pub next_page_token: String,
 }
 
+/// A page of topics.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ListTopicsResponse {
+    /// The topics.
+    #[prost(message, repeated, tag = "1")]
+    pub topics: Vec<Topic>,
+    /// For the next page; empty when this is the last one.
+    #[prost(string, tag = "2")]
+    pub next_page_token: String,
+}
+
+/// A page of subscriptions.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ListSubscriptionsResponse {
+    /// The subscriptions.
+    #[prost(message, repeated, tag = "1")]
+    pub subscriptions: Vec<Subscription>,
+    /// For the next page; empty when this is the last one.
+    #[prost(string, tag = "2")]
+    pub next_page_token: String,
+}
+
 /// One page of the snapshots of a project.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ListSnapshotsResponse {
