@@ -26,9 +26,14 @@ from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransp
 from solstice.errors import ConfigError
 from solstice.testing import PubSubEmulator
 
+pytestmark = pytest.mark.filterwarnings("ignore:The return_immediately flag:DeprecationWarning")
+
 MAIN = "import sys; from solstice.cli import main; sys.exit(main())"
 TOPIC = f"{PROJECT}/topics/events"
 SUBSCRIPTION = f"{PROJECT}/subscriptions/events"
+SOUGHT_TOPIC = f"{PROJECT}/topics/sought"
+SOUGHT = f"{PROJECT}/subscriptions/sought"
+SNAPSHOT = f"{PROJECT}/snapshots/snap"
 CALL_S = 10.0
 
 
@@ -94,6 +99,68 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Emulator]]:
 def subscribed(emulator: Emulator, **fields: Any) -> None:
     emulator.call("create_topic", name=TOPIC)
     emulator.call("create_subscription", name=SUBSCRIPTION, topic=TOPIC, **fields)
+
+
+class Seeker:
+    """One client alone with a subscription: it always knows exactly which messages are unacknowledged there."""
+
+    def __init__(self) -> None:
+        self.published: set[str] = set()
+        self.unacked: set[str] = set()
+        self.snapshot: set[str] | None = None
+        # What the call under way makes of them; published ids are not known before they are told.
+        self.next: set[str] | None = None
+        self.publishing = 0
+
+    def work_on(self, emulator: Emulator, rng: random.Random) -> None:
+        while True:
+            self.step(emulator, rng.choice(["publish", "publish", "ack", "past", "future", "snapshot", "to-snapshot"]))
+
+    def step(self, emulator: Emulator, action: str) -> None:
+        seek = functools.partial(emulator.call, "seek", subscription=SOUGHT)
+        if action == "publish":
+            self.publishing = 10
+            ids = set(emulator.publish(*[b"x"] * self.publishing, topic=SOUGHT_TOPIC))
+            self.published |= ids
+            self.unacked |= ids
+            if self.snapshot is not None:
+                self.snapshot |= ids
+            self.publishing = 0
+        elif action == "ack":
+            received = emulator.pull(SOUGHT)
+            if received:
+                self.change(
+                    self.unacked - {one.message.message_id for one in received},
+                    lambda: emulator.ack(*received, subscription=SOUGHT),
+                )
+        elif action == "past":
+            self.change(set(self.published), lambda: seek(time={"seconds": 1}))
+        elif action == "future":
+            self.change(set(), lambda: seek(time={"seconds": int(time.time()) + 1000}))
+        elif action == "snapshot" and self.snapshot is None:
+            emulator.call("create_snapshot", name=SNAPSHOT, subscription=SOUGHT)
+            self.snapshot = set(self.unacked)
+        elif action == "to-snapshot" and self.snapshot is not None:
+            self.change(set(self.snapshot), lambda: seek(snapshot=SNAPSHOT))
+
+    def change(self, then: set[str], call: Callable[[], Any]) -> None:
+        self.next = then
+        call()
+        self.unacked, self.next = then, None
+
+    def check(self, emulator: Emulator) -> None:
+        waiting = set(emulator.drain(SOUGHT))
+        new = waiting - self.published
+        assert len(new) in (0, self.publishing), "a request is published whole or not at all"
+        assert waiting - new in (self.unacked, self.next)
+        has_snapshot = bool(emulator.call("list_snapshots", project=PROJECT).snapshots)
+        assert has_snapshot or self.snapshot is None
+        if self.snapshot is not None:
+            self.snapshot |= new
+        elif has_snapshot:
+            self.snapshot = set(self.unacked)
+        self.published |= new
+        self.unacked, self.next, self.publishing = waiting, None, 0
 
 
 class Told:
@@ -176,17 +243,20 @@ def check(emulator: Emulator, told: Told) -> None:
 
 def test_what_clients_were_told_survives_kill_9_at_any_moment(start):
     rng = random.Random(20)
-    told = Told()
+    told, seeker = Told(), Seeker()
     emulator = start()
     subscribed(emulator)
+    emulator.call("create_topic", name=SOUGHT_TOPIC)
+    emulator.call("create_subscription", name=SOUGHT, topic=SOUGHT_TOPIC, retain_acked_messages=True)
     for life in range(8):
-        seeds = [random.Random(rng.random()) for _ in range(5)]
+        seeds = [random.Random(rng.random()) for _ in range(6)]
         work = [
             functools.partial(publish_on, emulator, told, seeds[0], "a"),
             functools.partial(publish_on, emulator, told, seeds[1], "b"),
             functools.partial(ack_on, emulator, told, seeds[2]),
             functools.partial(ack_on, emulator, told, seeds[3]),
             functools.partial(administrate_on, emulator, told, seeds[4], life),
+            functools.partial(seeker.work_on, emulator, seeds[5]),
         ]
         threads = [threading.Thread(target=until_killed, args=(told, one)) for one in work]
         for thread in threads:
@@ -204,12 +274,14 @@ def test_what_clients_were_told_survives_kill_9_at_any_moment(start):
         }
         emulator = start()
         check(emulator, told)
+        seeker.check(emulator)
         # The leases of this check end with its process.
         emulator.kill()
         emulator = start()
     assert len(told.published) > 1000
     assert len(told.acked) > 100
     assert len(told.topics) > 20
+    assert len(seeker.published) > 20
 
 
 def test_settings_survive(start):
@@ -225,7 +297,7 @@ def test_settings_survive(start):
         },
         update_mask={"paths": ["ack_deadline_seconds", "dead_letter_policy"]},
     )
-    emulator.call("create_snapshot", name=f"{PROJECT}/snapshots/snap", subscription=SUBSCRIPTION)
+    emulator.call("create_snapshot", name=SNAPSHOT, subscription=SUBSCRIPTION)
     emulator.call("create_subscription", name=f"{PROJECT}/subscriptions/detached", topic=TOPIC)
     emulator.call("detach_subscription", subscription=f"{PROJECT}/subscriptions/detached")
     emulator.call("create_topic", name=f"{PROJECT}/topics/deleted")
@@ -273,14 +345,14 @@ def test_seeks_and_snapshots_survive(start):
     subscribed(emulator, retain_acked_messages=True)
     first = emulator.publish(b"1", b"2")
     received = emulator.drain()
-    emulator.call("create_snapshot", name=f"{PROJECT}/snapshots/snap", subscription=SUBSCRIPTION)
+    emulator.call("create_snapshot", name=SNAPSHOT, subscription=SUBSCRIPTION)
     emulator.ack(*received.values())
     since = emulator.publish(b"3")
     emulator.ack(*emulator.drain().values())
     emulator.kill()
     emulator = start()
     assert emulator.drain() == {}
-    emulator.call("seek", subscription=SUBSCRIPTION, snapshot=f"{PROJECT}/snapshots/snap")
+    emulator.call("seek", subscription=SUBSCRIPTION, snapshot=SNAPSHOT)
     emulator.kill()
     emulator = start()
     received = emulator.drain()
@@ -294,10 +366,10 @@ def test_seeks_and_snapshots_survive(start):
     emulator.kill()
     emulator = start()
     assert emulator.drain() == {}
-    emulator.call("delete_snapshot", snapshot=f"{PROJECT}/snapshots/snap")
+    emulator.call("delete_snapshot", snapshot=SNAPSHOT)
     emulator.kill()
     with pytest.raises(NotFound):
-        start().call("get_snapshot", snapshot=f"{PROJECT}/snapshots/snap")
+        start().call("get_snapshot", snapshot=SNAPSHOT)
 
 
 def test_delivery_attempts_survive_and_a_dead_letter_is_one_for_good(start):
@@ -335,6 +407,23 @@ def test_the_journal_shrinks_to_what_is_alive(start, tmp_path):
     assert journal.stat().st_size < 2_000
     assert emulator.drain() == {}
     assert emulator.publish(b"more")
+
+
+def test_a_journal_that_has_grown_is_condensed_while_the_emulator_runs(start, tmp_path):
+    journal = tmp_path / "data" / "journal"
+    emulator = start()
+    subscribed(emulator)
+    kept = emulator.publish(b"kept")
+    largest = 0
+    for number in range(9):
+        ids = set(emulator.publish(b"%d" % number * 9_000_000))
+        received = emulator.drain()
+        emulator.ack(*[one for message_id, one in received.items() if message_id in ids])
+        largest = max(largest, journal.stat().st_size)
+    assert largest > 60_000_000
+    assert journal.stat().st_size < 30_000_000
+    emulator.kill()
+    assert start().drain().keys() == set(kept)
 
 
 def test_a_full_disk_fails_the_call_and_nothing_that_was_told_is_lost(start):
@@ -376,7 +465,7 @@ def test_a_folder_serves_one_emulator_at_a_time(start, tmp_path):
     command = [sys.executable, "-c", MAIN, "pubsub", "emulator", "--port", "0", "--data-dir", str(tmp_path / "data")]
     second = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert (second.returncode, second.stdout) == (1, "")
-    (line,) = second.stderr.splitlines()
+    line = second.stderr.splitlines()[-1]
     assert f"another emulator keeps its data in {tmp_path / 'data'}" in line
     assert "Stop it, or give this one a folder of its own." in line
 
