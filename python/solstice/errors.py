@@ -17,6 +17,9 @@
     │   ├── PublishError                 rows that were not published, and why
     │   ├── AgentLostError               the agent of a streaming query is gone; nothing is lost, restart the query
     │   ├── PartUnavailableError         a part of a batch could not be read whole
+    │   ├── AcknowledgeError             acknowledgements came too late and were refused for good
+    │   ├── PullerClosedError            a puller, or a batch of it, was used after its end
+    │   ├── CorruptRowError              a payload does not fit its schema, in mode FAILFAST
     │   └── UnsupportedTriggerError      a trigger under which nothing would ever be acknowledged
     ├── PipelineError                    jobs, queues, payloads, workers
     │   ├── QueueError                   the queue refused or failed
@@ -182,6 +185,33 @@ class AgentLostError(PubSubError):
 
 class PartUnavailableError(PubSubError):
     """A part of a batch could not be read whole; the task fails rather than read less."""
+
+
+class AcknowledgeError(PubSubError):
+    """Acknowledgements came too late and were refused for good; these messages come again.
+
+    ``acked`` is how many were confirmed, ``refused`` has the others: from the row in the batch to (ack id, reason).
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        acked: int = 0,
+        refused: dict[int, tuple[str, str]] | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        super().__init__(message, remedy=remedy)
+        self.acked = acked
+        self.refused = refused or {}
+
+
+class PullerClosedError(PubSubError):
+    """A puller, or a batch of it, was used after its end; what it held was given back."""
+
+
+class CorruptRowError(PubSubError):
+    """A payload is malformed or does not fit its schema; raised in mode FAILFAST only."""
 
 
 class UnsupportedTriggerError(PubSubError):

@@ -9,5 +9,19 @@ served by three kinds of processes:
 """
 
 from solstice.pubsub._publish import Publisher, PublishOptions, PublishResult, publish, publish_async
+from solstice.pubsub._pull import AsyncPulledBatch, AsyncPuller, PulledBatch, Puller, PullOptions, pull, pull_async
 
-__all__ = ["PublishOptions", "PublishResult", "Publisher", "publish", "publish_async"]
+__all__ = [
+    "AsyncPulledBatch",
+    "AsyncPuller",
+    "PublishOptions",
+    "PublishResult",
+    "Publisher",
+    "PullOptions",
+    "PulledBatch",
+    "Puller",
+    "publish",
+    "publish_async",
+    "pull",
+    "pull_async",
+]

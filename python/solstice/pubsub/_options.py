@@ -93,6 +93,57 @@ SOURCE_OPTIONS = OptionTable(
     ),
 )
 
+PULL_OPTIONS = OptionTable(
+    "solstice.pubsub.pull",
+    (
+        *_CONNECTION,
+        Option("streams", integer(minimum=1, maximum=64), "StreamingPull streams to hold.", default=1),
+        Option(
+            "maxOutstandingMessages",
+            integer(minimum=1),
+            "The most messages held unacknowledged.",
+            default=100_000,
+            unit="messages",
+        ),
+        Option(
+            "maxOutstandingBytes",
+            size_bytes(minimum=1),
+            "The most bytes held unacknowledged.",
+            default=256 << 20,
+            unit="bytes",
+        ),
+        Option(
+            "ackDeadline",
+            duration_s(minimum=10, maximum=600),
+            "The least lease of a message; longer where acknowledging takes longer, extended while it is held.",
+            default=60.0,
+            unit="s",
+        ),
+        Option(
+            "maxLeaseDuration",
+            duration_s(minimum=10),
+            "Leases are extended no longer than this; then the message may come again.",
+            default=3600.0,
+            unit="s",
+        ),
+        Option(
+            "maxBatchRows",
+            integer(minimum=1, maximum=1_000_000),
+            "The most rows of a batch.",
+            default=10_000,
+            unit="rows",
+        ),
+        Option(
+            "linger",
+            duration_s(minimum=0, maximum=5),
+            "How long a batch that is not full waits for more rows.",
+            default=0.05,
+            unit="s",
+        ),
+        Option("idle", duration_s(minimum=0), "The iteration ends when nothing came for so long.", unit="s"),
+    ),
+)
+
 PUBLISH_OPTIONS = OptionTable(
     "solstice.pubsub.publish",
     (

@@ -16,9 +16,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::pubsub::connection::{Connection, Opened};
 use crate::pubsub::credentials::Token;
 use crate::pubsub::framed::{FRAME_HEAD_BYTES, FramedChannel};
-use crate::pubsub::wire::{
-    AcknowledgeRequest, Empty, ModifyAckDeadlineRequest, StreamingPullRequest, path,
-};
+use crate::pubsub::wire::{AcknowledgeRequest, Empty, ModifyAckDeadlineRequest, StreamingPullRequest, path};
 
 /// The longest a unary call may take.
 pub const CALL_DEADLINE: Duration = Duration::from_secs(30);
@@ -61,7 +59,7 @@ impl Client {
     /// the encoded `PublishResponse`.
     pub async fn publish(&self, framed: Bytes, deadline: Duration, gzip: bool) -> std::result::Result<Bytes, Status> {
         let payload = if gzip { Payload::Gzip(framed.slice(FRAME_HEAD_BYTES..)) } else { Payload::Framed(framed) };
-        self.call(path::PUBLISH, payload, deadline).await
+        self.send(path::PUBLISH, payload, deadline).await
     }
 
     /// Open a stream; its responses come as bytes, for [`super::decode`] to take apart.
@@ -117,12 +115,17 @@ impl Client {
         Q: prost::Message,
         A: prost::Message + Default,
     {
-        let answer = self.call(path, Payload::Message(message.encode_to_vec().into()), CALL_DEADLINE).await?;
+        let answer = self.call(path, message.encode_to_vec().into()).await?;
         A::decode(answer).map_err(|e| Status::internal(format!("the answer cannot be decoded: {e}")))
     }
 
+    /// A unary call of an encoded message.
+    pub(super) async fn call(&self, path: &'static str, message: Bytes) -> std::result::Result<Bytes, Status> {
+        self.send(path, Payload::Message(message), CALL_DEADLINE).await
+    }
+
     /// A unary call. A refused token is replaced once.
-    async fn call(
+    async fn send(
         &self,
         path: &'static str,
         payload: Payload,

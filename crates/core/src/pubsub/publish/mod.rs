@@ -7,6 +7,8 @@
 
 mod columns;
 mod encode;
+#[cfg(test)]
+mod encode_tests;
 mod outbox;
 mod request;
 mod rows;
@@ -266,7 +268,8 @@ impl Inner {
             }
             None => (ErrorKind::PubSub, None),
         };
-        let again = "Publish only the failed rows again, the error lists them; one that got no answer may have arrived.";
+        let again =
+            "Publish only the failed rows again, the error lists them; one that got no answer may have arrived.";
         let remedy = fix.map_or_else(|| again.to_owned(), |fix| format!("{fix} {again}"));
         Error { kind, message, remedy: Some(remedy), code }
     }
