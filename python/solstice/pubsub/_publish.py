@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class PublishOptions(TypedDict, total=False):
-    """How to publish; what is left out has its default.
+    """How to publish; what is left out, or None, has its default.
 
     - ``project_id``: the project of a topic given without one; else ``GOOGLE_CLOUD_PROJECT``.
     - ``emulator_host``: host:port of an emulator; else ``PUBSUB_EMULATOR_HOST``.
@@ -31,15 +31,15 @@ class PublishOptions(TypedDict, total=False):
     - ``compression``: ``gzip``, or ``none`` (the default).
     """
 
-    project_id: str
-    emulator_host: str
-    endpoint: str
-    credentials_file: str
-    batch_size: int
-    max_batch_bytes: int
-    linger_ms: float
-    publish_timeout_s: float
-    compression: Literal["none", "gzip"]
+    project_id: str | None
+    emulator_host: str | None
+    endpoint: str | None
+    credentials_file: str | None
+    batch_size: int | None
+    max_batch_bytes: int | None
+    linger_ms: float | None
+    publish_timeout_s: float | None
+    compression: Literal["none", "gzip"] | None
 
 
 _OPTION_NAMES = {

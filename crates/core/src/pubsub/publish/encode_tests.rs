@@ -310,8 +310,9 @@ fn ids_are_read_as_prost_reads_them_and_garbage_is_noticed() {
     let mut random = Rng::with_seed(1);
     for _ in 0..20_000 {
         let noise: Vec<_> = (0..random.usize(..40)).map(|_| random.u8(..)).collect();
-        if read_ids(&noise, |_| ()).is_some() {
-            assert!(PublishResponse::decode(&noise[..]).is_ok() || std::str::from_utf8(&noise).is_err());
+        let count = read_ids(&noise, |_| ());
+        if let Ok(response) = PublishResponse::decode(&noise[..]) {
+            assert_eq!(count, Some(response.message_ids.len()), "{noise:?}");
         }
     }
     assert_eq!(read_ids(&[0x0a, 0x05, b'x'], |_| ()), None);

@@ -10,6 +10,8 @@ mod encode;
 #[cfg(test)]
 mod encode_tests;
 mod outbox;
+#[cfg(test)]
+mod publisher_tests;
 mod request;
 mod rows;
 mod send;
