@@ -59,9 +59,9 @@ class PubSubEmulator:
             emulator.create_subscription("projects/p/subscriptions/events", "projects/p/topics/events")
             os.environ["PUBSUB_EMULATOR_HOST"] = emulator.address
 
-    Tests turn its clock (:meth:`advance`), ask for faults (:attr:`faults`) and read its counters. Everything it holds is
-    in memory. The counters can still be read after :meth:`stop`. With ``tls``, a certificate and its key as PEM texts, it
-    speaks TLS.
+    Tests turn its clock (:meth:`advance`), ask for faults (:attr:`faults`) and read its counters. Everything it holds
+    is in memory. The counters can still be read after :meth:`stop`. With ``tls``, a certificate and its key as PEM
+    texts, it speaks TLS.
     """
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0, *, tls: tuple[str, str] | None = None) -> None:
