@@ -15,6 +15,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum ErrorKind {
     /// An argument or option is wrong.
     Config,
+    /// A column of a schema has a type that cannot be had.
+    UnsupportedType,
     /// No such topic or subscription.
     NotFound,
     /// A topic or subscription of that name is there already.
@@ -31,6 +33,10 @@ pub enum ErrorKind {
     AgentLost,
     /// A part of a batch could not be read whole.
     PartUnavailable,
+    /// A puller was closed, and what it held was given back.
+    Closed,
+    /// A payload does not fit its schema, and the caller wants to stop at that.
+    CorruptRow,
     /// Pub/Sub failed in another way.
     PubSub,
     /// The core itself failed: a bug.

@@ -63,7 +63,7 @@ def new_reader(emulator: PubSubEmulator) -> Iterator[Callable[..., PubSubStreamR
 
 def send(emulator: PubSubEmulator, first: int, count: int) -> set[bytes]:
     payloads = [f"event-{number}".encode() for number in range(first, first + count)]
-    assert publish(TOPIC, pa.table({"data": payloads}), emulatorHost=emulator.address) == count
+    assert publish(TOPIC, pa.table({"data": payloads}), emulator_host=emulator.address).published == count
     return set(payloads)
 
 

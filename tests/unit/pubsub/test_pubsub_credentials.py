@@ -14,14 +14,14 @@ import pytest
 from cryptography.exceptions import InvalidSignature
 from google.iam.v1 import iam_policy_pb2
 from google.pubsub_v1.types import StreamingPullResponse
-from pubsub_authority import Authority, ServiceAccount, TokenServer, user_file
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from pubsub_authority import Authority, ServiceAccount, TokenServer, user_file
 from solstice import _native
 from solstice.errors import ConfigError, PubSubError, UnauthenticatedError, UnavailableError
+from solstice.pubsub import publish
 from solstice.pubsub._admin import Admin
-from solstice.pubsub._connection import connection
-from solstice.pubsub._options import PUBLISH_OPTIONS, SOURCE_OPTIONS
+from solstice.pubsub._options import SOURCE_OPTIONS
 from solstice.pubsub._reader import PubSubStreamReader
 from solstice.testing import PubSubEmulator
 
@@ -262,8 +262,7 @@ def test_a_server_without_tls_that_is_spoken_to_with_tls_is_named_with_the_fix(s
 
 
 def test_publishing_shows_the_token_too(server, account) -> None:
-    values = PUBLISH_OPTIONS.parse({"endpoint": server.address, "credentialsFile": str(account.file)})
-    assert _native.publish(connection(values), TOPIC, pa.table({"data": ["x"]})) == 1
+    publish(TOPIC, pa.table({"data": ["x"]}), endpoint=server.address, credentials_file=str(account.file))
     assert server.published(TOPIC) == 1
 
 
@@ -288,8 +287,7 @@ def test_a_query_reads_and_acknowledges_while_its_token_changes(server, tokens, 
     server.create_subscription(SUBSCRIPTION, TOPIC)
     tokens.answer = lambda form: (200, tokens.token(f"token-{len(tokens.requests)}"))
     server.require_token("token-1")
-    given = PUBLISH_OPTIONS.parse({"endpoint": server.address, "credentialsFile": str(account.file)})
-    _native.publish(connection(given), TOPIC, pa.table({"data": ["a", "b"]}))
+    publish(TOPIC, pa.table({"data": ["a", "b"]}), endpoint=server.address, credentials_file=str(account.file))
     server.require_token("token-2")
     reader = new_reader(server.address, account.file)
     assert sorted(read(reader, 2)) == [b"a", b"b"]

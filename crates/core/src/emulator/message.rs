@@ -8,7 +8,7 @@ use tonic::Status;
 
 use super::clock::Time;
 use super::protobuf::{Digits, Fields, put_delimited};
-use crate::pubsub::wire::{MAX_PUBLISH_BYTES, MAX_PUBLISH_MESSAGES};
+use crate::pubsub::wire::{MAX_PUBLISH_BYTES, MAX_PUBLISH_MESSAGES, Timestamp};
 
 const MAX_ATTRIBUTES: usize = 100;
 const MAX_ATTRIBUTE_KEY_BYTES: usize = 256;
@@ -39,6 +39,22 @@ pub struct Message {
 }
 
 impl Message {
+    /// A message from the bytes it was kept as.
+    pub fn restored(bytes: Bytes) -> Option<Self> {
+        let (mut id, mut published, mut key) = (None, None, (0, 0));
+        for field in Fields::of(&bytes) {
+            let field = field.ok()?;
+            match field.number {
+                3 => id = std::str::from_utf8(field.value).ok()?.parse().ok(),
+                4 => published = Timestamp::decode(field.value).ok(),
+                5 => key = ((field.end - field.value.len()) as u32, field.end as u32),
+                _ => {}
+            }
+        }
+        let chunk_bytes = bytes.len() as u32;
+        Some(Self { id: id?, published: Time::from_timestamp(published?), key, chunk_bytes, bytes })
+    }
+
     /// The ordering key, or nothing.
     pub fn ordering_key(&self) -> &[u8] {
         &self.bytes[self.key.0 as usize..self.key.1 as usize]
@@ -270,7 +286,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::pubsub::wire::{PublishRequest, PubsubMessage, Timestamp};
+    use crate::pubsub::wire::{PublishRequest, PubsubMessage};
     use tonic::Code;
 
     fn stamp(messages: Vec<PubsubMessage>) -> Result<Vec<Message>, Status> {
@@ -304,6 +320,16 @@ mod tests {
         assert_eq!(PubsubMessage::decode(kept[1].bytes.clone()).unwrap(), second);
         assert_eq!((kept[0].ordering_key(), kept[1].ordering_key()), (&b"key"[..], &b"key"[..]));
         assert_eq!((kept[0].id, kept[1].id), (7, 8));
+    }
+
+    #[test]
+    fn a_kept_message_is_restored_from_its_bytes() {
+        let mut first = message(b"a");
+        first.ordering_key = "key".to_owned();
+        let kept = stamp(vec![first]).unwrap().remove(0);
+        let restored = Message::restored(kept.bytes.clone()).unwrap();
+        assert_eq!((restored.id, restored.published, restored.ordering_key()), (kept.id, kept.published, &b"key"[..]));
+        assert!(Message::restored(Bytes::from_static(b"no message")).is_none());
     }
 
     #[test]

@@ -20,7 +20,10 @@ use crate::pubsub::credentials::Credentials;
 use crate::runtime;
 
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
-const WINDOW_BYTES: u32 = 16 << 20;
+/// What a stream may bring before it is read.
+const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+/// More than all streams together: those that nobody reads must not keep the answers to other calls away.
+const CONNECTION_WINDOW_BYTES: u32 = 1 << 30;
 /// A connection that died without a word is noticed by pings that nobody answers.
 const PING_EVERY: Duration = Duration::from_secs(20);
 const PING_DEADLINE: Duration = Duration::from_secs(10);
@@ -99,8 +102,8 @@ impl Connection {
                     .with_remedy("Give host:port.")
             })?
             .connect_timeout(CONNECT_DEADLINE)
-            .initial_stream_window_size(WINDOW_BYTES)
-            .initial_connection_window_size(WINDOW_BYTES)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .http2_keep_alive_interval(PING_EVERY)
             .keep_alive_timeout(PING_DEADLINE)
             .keep_alive_while_idle(true)
