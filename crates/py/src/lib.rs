@@ -8,7 +8,12 @@ mod connection;
 mod emulator;
 mod errors;
 mod logging;
+mod pending;
+mod process;
+mod project;
 mod publish;
+mod pull;
+mod waiting;
 
 use pyo3::prelude::*;
 
@@ -37,7 +42,13 @@ mod _native {
     #[pymodule_export]
     use logging::{close_logs, drain_logs, set_log_level, write_log};
     #[pymodule_export]
-    use publish::publish;
+    use pending::Pending;
+    #[pymodule_export]
+    use project::Projection;
+    #[pymodule_export]
+    use publish::Publisher;
+    #[pymodule_export]
+    use pull::{PulledBatch, Puller};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -2,7 +2,17 @@
 
 import re
 
-from solstice._core.options import Option, OptionTable, OptionValues, duration_s, integer, size_bytes, text
+from solstice._core.options import (
+    Option,
+    OptionTable,
+    OptionValues,
+    duration_s,
+    integer,
+    number,
+    one_of,
+    size_bytes,
+    text,
+)
 from solstice.errors import ConfigError
 
 _CONNECTION = (
@@ -83,7 +93,92 @@ SOURCE_OPTIONS = OptionTable(
     ),
 )
 
-PUBLISH_OPTIONS = OptionTable("solstice.pubsub.publish", _CONNECTION)
+PULL_OPTIONS = OptionTable(
+    "solstice.pubsub.pull",
+    (
+        *_CONNECTION,
+        Option("streams", integer(minimum=1, maximum=64), "StreamingPull streams to hold.", default=1),
+        Option(
+            "maxOutstandingMessages",
+            integer(minimum=1),
+            "The most messages held unacknowledged.",
+            default=100_000,
+            unit="messages",
+        ),
+        Option(
+            "maxOutstandingBytes",
+            size_bytes(minimum=1),
+            "The most bytes held unacknowledged.",
+            default=256 << 20,
+            unit="bytes",
+        ),
+        Option(
+            "ackDeadline",
+            duration_s(minimum=10, maximum=600),
+            "The least lease of a message; longer where acknowledging takes longer, extended while it is held.",
+            default=60.0,
+            unit="s",
+        ),
+        Option(
+            "maxLeaseDuration",
+            duration_s(minimum=10),
+            "Leases are extended no longer than this; then the message may come again.",
+            default=3600.0,
+            unit="s",
+        ),
+        Option(
+            "maxBatchRows",
+            integer(minimum=1, maximum=1_000_000),
+            "The most rows of a batch.",
+            default=10_000,
+            unit="rows",
+        ),
+        Option(
+            "linger",
+            duration_s(minimum=0, maximum=5),
+            "How long a batch that is not full waits for more rows.",
+            default=0.05,
+            unit="s",
+        ),
+        Option("idle", duration_s(minimum=0), "The iteration ends when nothing came for so long.", unit="s"),
+    ),
+)
+
+PUBLISH_OPTIONS = OptionTable(
+    "solstice.pubsub.publish",
+    (
+        *_CONNECTION,
+        Option(
+            "batchSize",
+            integer(minimum=1, maximum=1_000),
+            "The most messages of a request.",
+            default=1_000,
+            unit="messages",
+        ),
+        Option(
+            "maxBatchBytes",
+            size_bytes(minimum=1, maximum=10_000_000),
+            "The most bytes of a request of several messages.",
+            default=1_000_000,
+            unit="bytes",
+        ),
+        Option(
+            "lingerMs",
+            number(minimum=0, maximum=60_000),
+            "How long a request that is not full waits for more rows.",
+            default=10.0,
+            unit="ms",
+        ),
+        Option(
+            "publishTimeout",
+            duration_s(minimum=1, maximum=86_400),
+            "How long a request is tried before its rows count as failed.",
+            default=60.0,
+            unit="s",
+        ),
+        Option("compression", one_of("none", "gzip"), "How requests are compressed.", default="none"),
+    ),
+)
 
 ADMIN_OPTIONS = OptionTable("solstice pubsub", _CONNECTION)
 

@@ -78,7 +78,13 @@ impl Journal {
             log::warn!("{error} It goes on with the old file.");
         }
         let length_bytes = AtomicU64::new(tail.end);
-        Ok(Self { folder: folder.to_owned(), waiting: Mutex::default(), file: Mutex::new(tail), length_bytes, _lock: lock })
+        Ok(Self {
+            folder: folder.to_owned(),
+            waiting: Mutex::default(),
+            file: Mutex::new(tail),
+            length_bytes,
+            _lock: lock,
+        })
     }
 
     /// Append a record; when this returns, it is written. An error says why it is not.

@@ -158,8 +158,8 @@ impl Publish {
         let mut messages = Vec::with_capacity(self.messages.len());
         let mut rest_bytes = self.messages.iter().map(|range| range.len() + STAMP_BYTES).sum::<usize>();
         let mut buffer = BytesMut::new();
-        let mut request_key: Option<Bytes> = None;
         let mut chunk: Vec<(u64, Range<usize>, (u32, u32))> = Vec::new();
+        let mut common_key: Option<Bytes> = None;
         let mut close = |buffer: &mut BytesMut, chunk: &mut Vec<_>| {
             let bytes = std::mem::take(buffer).freeze();
             let chunk_bytes = bytes.len() as u32;
@@ -180,16 +180,12 @@ impl Publish {
             rest_bytes -= needed_bytes;
             let start = buffer.len();
             let key = copy_valid(&self.body[range.clone()], &mut buffer)?;
-            let key_text = &buffer[start + key.0 as usize..start + key.1 as usize];
-            match &request_key {
-                None => request_key = Some(Bytes::copy_from_slice(key_text)),
-                Some(first) if first == key_text => {}
-                Some(_) => {
-                    return Err(Status::invalid_argument(
-                        "In a single publish request, all messages must have no ordering key or they must all have the \
-                         same ordering key.",
-                    ));
-                }
+            let key_bytes = &buffer[start + key.0 as usize..start + key.1 as usize];
+            if *common_key.get_or_insert_with(|| Bytes::copy_from_slice(key_bytes)) != key_bytes {
+                return Err(Status::invalid_argument(
+                    "In a single publish request, all messages must have no ordering key or they must all have the same \
+                     ordering key.",
+                ));
             }
             put_stamp(&mut buffer, id, &time);
             chunk.push((id, start..buffer.len(), key));
@@ -419,9 +415,9 @@ mod tests {
         assert_eq!(stamp(vec![]).unwrap_err().code(), Code::InvalidArgument);
         assert_eq!(stamp(vec![message(b"x"); MAX_PUBLISH_MESSAGES + 1]).unwrap_err().code(), Code::InvalidArgument);
         assert!(stamp(vec![message(b"x"); MAX_PUBLISH_MESSAGES]).is_ok());
-        let keyed = PubsubMessage { ordering_key: "key".to_owned(), ..message(b"x") };
+        let keyed = PubsubMessage { ordering_key: "k".to_owned(), ..message(b"x") };
         assert_eq!(stamp(vec![message(b"x"), keyed.clone()]).unwrap_err().code(), Code::InvalidArgument);
-        assert!(stamp(vec![keyed.clone(), keyed]).is_ok());
+        assert_eq!(stamp(vec![keyed, message(b"x")]).unwrap_err().code(), Code::InvalidArgument);
         let big = PubsubMessage { data: vec![0; MAX_PUBLISH_BYTES].into(), ..Default::default() };
         assert_eq!(stamp(vec![big]).unwrap_err().code(), Code::InvalidArgument);
     }

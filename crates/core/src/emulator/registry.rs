@@ -16,9 +16,9 @@ use super::faults::Faults;
 use super::listing::{Page, page};
 use super::message::Publish;
 use super::names::Kind;
+use super::policy::Policy;
 use super::settings;
 use super::snapshot::Snapshot;
-use super::policy::Policy;
 use super::state::{Counters, End, Entry};
 use super::store::{Record, Store};
 use super::subscription::{Subscription, check_all_done};
@@ -173,7 +173,11 @@ impl Registry {
         for (name, stored) in subscriptions {
             let (topic, messages) = (&topics[stored.topic], &stored_topics[stored.topic]);
             let unacked = stored.unacked.iter().filter_map(|(id, failures)| {
-                messages.messages.get(id).map(|message| Entry { message: message.clone(), deliveries: 0, failures: *failures })
+                messages.messages.get(id).map(|message| Entry {
+                    message: message.clone(),
+                    deliveries: 0,
+                    failures: *failures,
+                })
             });
             let subscription = self.new_subscription(stored.config, stored.policy, topic.clone());
             subscription.restore(unacked.collect(), messages.messages_of(&stored.retained).collect());

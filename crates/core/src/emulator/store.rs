@@ -67,7 +67,10 @@ impl Record {
     /// Messages came to a topic.
     pub fn of_messages(topic: &str, messages: &[Message]) -> Self {
         let messages = messages.iter().map(|message| message.bytes.clone()).collect();
-        Self { published: Some(Published { topic: topic.to_owned(), messages, ..Published::default() }), ..Self::default() }
+        Self {
+            published: Some(Published { topic: topic.to_owned(), messages, ..Published::default() }),
+            ..Self::default()
+        }
     }
 
     /// Something became of a subscription's messages.
@@ -236,8 +239,9 @@ pub struct Store {
 impl Store {
     /// Add an encoded record.
     pub fn replay(&mut self, record: &[u8]) -> Result<()> {
-        let record = Record::decode(record)
-            .map_err(|e| Error::new(ErrorKind::Config, format!("the journal has a record that cannot be read: {e}.")))?;
+        let record = Record::decode(record).map_err(|e| {
+            Error::new(ErrorKind::Config, format!("the journal has a record that cannot be read: {e}."))
+        })?;
         self.apply(record).map_err(|status| {
             Error::new(ErrorKind::Config, format!("the journal has what this version refuses: {}", status.message()))
         })
@@ -389,7 +393,8 @@ impl Store {
     /// Records that add up to this.
     pub fn records(&self) -> impl Iterator<Item = Record> + '_ {
         // Deleted topics first: another one may have the name of one of them now.
-        let (deleted, alive): (Vec<_>, Vec<_>) = (0..self.topics.len()).partition(|place| self.topics[*place].is_deleted);
+        let (deleted, alive): (Vec<_>, Vec<_>) =
+            (0..self.topics.len()).partition(|place| self.topics[*place].is_deleted);
         deleted.into_iter().chain(alive).flat_map(|place| self.topic_records(place))
     }
 

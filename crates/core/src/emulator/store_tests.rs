@@ -138,14 +138,16 @@ fn failures_are_counted_until_the_message_goes() {
             changed.failures = vec![count];
         })
     };
-    let store = store([topic(|_| {}), subscription(|_| {}), published(0..2, 1), failed(0, 1), failed(0, 2), failed(9, 1)]);
+    let store =
+        store([topic(|_| {}), subscription(|_| {}), published(0..2, 1), failed(0, 1), failed(0, 2), failed(9, 1)]);
     assert_eq!(store.subscriptions[SUBSCRIPTION].unacked, BTreeMap::from([(0, 2), (1, 0)]));
 }
 
 #[test]
 fn a_deleted_topic_leaves_its_subscriptions_and_a_new_one_does_not_feed_them() {
     let deleted = Record { deleted_topic: TOPIC.to_owned(), ..Record::default() };
-    let store = store([topic(|_| {}), subscription(|_| {}), published([1], 1), deleted, topic(|_| {}), published([2], 1)]);
+    let store =
+        store([topic(|_| {}), subscription(|_| {}), published([1], 1), deleted, topic(|_| {}), published([2], 1)]);
     assert_eq!(unacked(&store), [1]);
     let is_deleted: Vec<bool> = store.topics.iter().map(|topic| topic.is_deleted).collect();
     assert_eq!((is_deleted, store.subscriptions[SUBSCRIPTION].topic), (vec![true, false], 0));
@@ -219,7 +221,9 @@ fn rewritten_records_add_up_to_the_same_and_are_no_more_than_needed() {
                 }),
                 2 => snapshot(first, 9_000),
                 3 if random.u32(..4) == 0 => Record { deleted_topic: TOPIC.to_owned(), ..Record::default() },
-                4 if random.u32(..4) == 0 => Record { deleted_subscription: SUBSCRIPTION.to_owned(), ..Record::default() },
+                4 if random.u32(..4) == 0 => {
+                    Record { deleted_subscription: SUBSCRIPTION.to_owned(), ..Record::default() }
+                }
                 5 if random.u32(..4) == 0 => Record { deleted_snapshot: SNAPSHOT.to_owned(), ..Record::default() },
                 6 | 7 => acked(first),
                 8 => changed(|changed| {

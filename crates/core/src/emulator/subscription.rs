@@ -151,7 +151,8 @@ impl Subscription {
     /// Give deliveries new deadlines; the slices have the same length.
     pub fn modify_deadlines(&self, ack_ids: &[String], seconds: &[i32]) -> Result<Outcome, Status> {
         let durations: Vec<Duration> = seconds.iter().map(|s| modified_deadline(*s)).collect::<Result<_, _>>()?;
-        let work = |index: usize, state: &mut State, delivery, now| state.modify_deadline(delivery, durations[index], now);
+        let work =
+            |index: usize, state: &mut State, delivery, now| state.modify_deadline(delivery, durations[index], now);
         self.each(ack_ids, |_, _| Ok(()), work)
     }
 
@@ -302,7 +303,11 @@ impl Subscription {
         let changed = || Changed { subscription: self.name.clone(), failed, failures, ..Changed::default() };
         // Only the count is lost then; the message is not.
         if let Err(status) = self.durable.write(|| Record::of_changed(changed())) {
-            log::warn!("failed deliveries of {} may be counted too low after a restart: {}", self.name, status.message());
+            log::warn!(
+                "failed deliveries of {} may be counted too low after a restart: {}",
+                self.name,
+                status.message()
+            );
         }
     }
 

@@ -12,6 +12,7 @@ use arrow_buffer::{Buffer, NullBuffer, NullBufferBuilder, OffsetBuffer, ScalarBu
 use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::pubsub::decode::{Malformed, Parsed};
 
 /// So many attributes are compared with each other sooner than put into a hash table.
 const FEW_ATTRIBUTES: usize = 16;
@@ -356,7 +357,7 @@ impl Columns {
     }
 
     /// End the row under construction.
-    pub fn end_row(&mut self, row: &Row<'_>) -> Result<()> {
+    pub fn end_row(&mut self, row: &Row<'_>) -> Parsed<()> {
         if let Some(column) = &mut self.publish_time {
             column.append_option(row.publish_time.map(micros).transpose()?);
         }
@@ -433,9 +434,6 @@ fn shared(array: impl Array + 'static) -> ArrayRef {
     Arc::new(array)
 }
 
-fn micros((seconds, nanos): (i64, i32)) -> Result<i64> {
-    seconds
-        .checked_mul(1_000_000)
-        .and_then(|us| us.checked_add(i64::from(nanos) / 1_000))
-        .ok_or_else(|| malformed("a publish_time out of range"))
+fn micros((seconds, nanos): (i64, i32)) -> Parsed<i64> {
+    seconds.checked_mul(1_000_000).and_then(|us| us.checked_add(i64::from(nanos) / 1_000)).ok_or(Malformed::PublishTime)
 }

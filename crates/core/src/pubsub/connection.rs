@@ -14,13 +14,16 @@ use tokio::sync::OnceCell;
 use tonic::Status;
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, causes};
 use crate::per_process::PerProcess;
 use crate::pubsub::credentials::Credentials;
 use crate::runtime;
 
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
-const WINDOW_BYTES: u32 = 16 << 20;
+/// What a stream may bring before it is read.
+const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+/// More than all streams together: those that nobody reads must not keep the answers to other calls away.
+const CONNECTION_WINDOW_BYTES: u32 = 1 << 30;
 /// A connection that died without a word is noticed by pings that nobody answers.
 const PING_EVERY: Duration = Duration::from_secs(20);
 const PING_DEADLINE: Duration = Duration::from_secs(10);
@@ -50,8 +53,10 @@ pub(crate) struct Opened {
     speaks_http2: AtomicBool,
 }
 
+type Pool = Mutex<HashMap<Connection, Arc<OnceCell<Arc<Opened>>>>>;
+
 /// What this process has opened. A child of a fork opens its own.
-static POOL: PerProcess<Mutex<HashMap<Connection, Arc<OnceCell<Arc<Opened>>>>>> = PerProcess::new();
+static POOL: PerProcess<Pool> = PerProcess::new();
 
 impl Connection {
     /// The one connection of this process to there, made on first use.
@@ -97,8 +102,8 @@ impl Connection {
                     .with_remedy("Give host:port.")
             })?
             .connect_timeout(CONNECT_DEADLINE)
-            .initial_stream_window_size(WINDOW_BYTES)
-            .initial_connection_window_size(WINDOW_BYTES)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .http2_keep_alive_interval(PING_EVERY)
             .keep_alive_timeout(PING_DEADLINE)
             .keep_alive_while_idle(true)
@@ -156,18 +161,4 @@ async fn first_byte(place: &str) -> std::io::Result<u8> {
     let mut stream = TcpStream::connect(place).await?;
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await?;
     stream.read_u8().await
-}
-
-/// An error with what caused it, each said once.
-pub(crate) fn causes(error: &dyn StdError) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let next = error.to_string();
-        if !text.contains(&next) {
-            text = format!("{text}: {next}");
-        }
-        cause = error.source();
-    }
-    text
 }

@@ -5,7 +5,7 @@
 
 use arrow_array::{RecordBatch, StringArray};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::pubsub::columns::{Columns, Row, Selection, Values, malformed};
 
 /// A chunk is closed at this many rows: what a Spark task likes to receive as one batch.
@@ -33,8 +33,6 @@ pub struct Response {
     pub rows: usize,
     /// How many of them Pub/Sub counted as delivered before.
     pub redelivered: usize,
-    /// What they weigh.
-    pub bytes: usize,
     /// Whether the subscription delivers exactly once, where the response says so.
     pub exactly_once: Option<bool>,
 }
@@ -64,6 +62,11 @@ impl ChunkBuilder {
         self.ack_ids.len()
     }
 
+    /// What they weigh.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     fn is_full(&self) -> bool {
         self.rows() >= self.max_rows || self.bytes >= CHUNK_BYTES
     }
@@ -80,7 +83,7 @@ impl ChunkBuilder {
     }
 
     /// Append a `ReceivedMessage`; returns how often Pub/Sub says it was delivered, 0 where it does not count.
-    fn append(&mut self, received: &[u8]) -> Result<i32> {
+    fn append(&mut self, received: &[u8]) -> Parsed<i32> {
         let appended = self.parse(received);
         match appended {
             Ok(_) => self.bytes += received.len() + ROW_BYTES,
@@ -89,12 +92,12 @@ impl ChunkBuilder {
         appended
     }
 
-    fn parse(&mut self, received: &[u8]) -> Result<i32> {
+    fn parse(&mut self, received: &[u8]) -> Parsed<i32> {
         let mut row = Row::default();
         let mut ack_id: &[u8] = &[];
         let mut fields = Reader { bytes: received };
-        while let Some(tag) = fields.tag()? {
-            match tag {
+        while !fields.bytes.is_empty() {
+            match fields.varint()? {
                 ACK_ID => ack_id = fields.bytes()?,
                 MESSAGE => self.parse_message(fields.bytes()?, &mut row)?,
                 DELIVERY_ATTEMPT => row.delivery_attempt = fields.varint()? as i32,
@@ -106,10 +109,10 @@ impl ChunkBuilder {
         Ok(row.delivery_attempt)
     }
 
-    fn parse_message<'a>(&mut self, message: &'a [u8], row: &mut Row<'a>) -> Result<()> {
+    fn parse_message<'a>(&mut self, message: &'a [u8], row: &mut Row<'a>) -> Parsed<()> {
         let mut fields = Reader { bytes: message };
-        while let Some(tag) = fields.tag()? {
-            match tag {
+        while !fields.bytes.is_empty() {
+            match fields.varint()? {
                 DATA => row.data = fields.bytes()?,
                 ATTRIBUTE if self.columns.wants_attributes() => self.parse_attribute(fields.bytes()?)?,
                 MESSAGE_ID => row.message_id = fields.bytes()?,
@@ -124,11 +127,11 @@ impl ChunkBuilder {
         Ok(())
     }
 
-    fn parse_attribute(&mut self, entry: &[u8]) -> Result<()> {
+    fn parse_attribute(&mut self, entry: &[u8]) -> Parsed<()> {
         let (mut key, mut value): (&[u8], &[u8]) = (&[], &[]);
         let mut fields = Reader { bytes: entry };
-        while let Some(tag) = fields.tag()? {
-            match tag {
+        while !fields.bytes.is_empty() {
+            match fields.varint()? {
                 KEY => key = fields.bytes()?,
                 VALUE => value = fields.bytes()?,
                 other => fields.skip(other)?,
@@ -139,10 +142,10 @@ impl ChunkBuilder {
     }
 }
 
-fn parse_time(timestamp: &[u8], (seconds, nanos): &mut (i64, i32)) -> Result<()> {
+fn parse_time(timestamp: &[u8], (seconds, nanos): &mut (i64, i32)) -> Parsed<()> {
     let mut fields = Reader { bytes: timestamp };
-    while let Some(tag) = fields.tag()? {
-        match tag {
+    while !fields.bytes.is_empty() {
+        match fields.varint()? {
             SECONDS => *seconds = fields.varint()? as i64,
             NANOS => *nanos = fields.varint()? as i32,
             other => fields.skip(other)?,
@@ -157,13 +160,11 @@ fn parse_time(timestamp: &[u8], (seconds, nanos): &mut (i64, i32)) -> Result<()>
 pub fn decode_response(response: &[u8], into: &mut ChunkBuilder, mut closed: impl FnMut(Decoded)) -> Result<Response> {
     let mut told = Response::default();
     let mut fields = Reader { bytes: response };
-    while let Some(tag) = fields.tag()? {
-        match tag {
+    while !fields.bytes.is_empty() {
+        match fields.varint()? {
             RECEIVED_MESSAGE => {
-                let received = fields.bytes()?;
-                let attempt = into.append(received)?;
+                let attempt = into.append(fields.bytes()?)?;
                 told.rows += 1;
-                told.bytes += received.len() + ROW_BYTES;
                 told.redelivered += usize::from(attempt > 1);
                 if into.is_full()
                     && let Some(chunk) = into.finish()?
@@ -178,11 +179,11 @@ pub fn decode_response(response: &[u8], into: &mut ChunkBuilder, mut closed: imp
     Ok(told)
 }
 
-fn parse_properties(properties: &[u8]) -> Result<bool> {
+fn parse_properties(properties: &[u8]) -> Parsed<bool> {
     let mut exactly_once = false;
     let mut fields = Reader { bytes: properties };
-    while let Some(tag) = fields.tag()? {
-        match tag {
+    while !fields.bytes.is_empty() {
+        match fields.varint()? {
             EXACTLY_ONCE => exactly_once = fields.varint()? != 0,
             other => fields.skip(other)?,
         }
@@ -207,6 +208,30 @@ const VALUE: u64 = 2 << 3 | 2;
 const SECONDS: u64 = 1 << 3;
 const NANOS: u64 = 2 << 3;
 
+/// What is wrong with a response. Small, unlike an [`Error`]: it is part of what every step of the parsing returns.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Malformed {
+    Number,
+    Length,
+    FieldNumber,
+    WireType,
+    PublishTime,
+}
+
+pub(super) type Parsed<T> = std::result::Result<T, Malformed>;
+
+impl From<Malformed> for Error {
+    fn from(what: Malformed) -> Self {
+        malformed(match what {
+            Malformed::Number => "a number without an end",
+            Malformed::Length => "a field longer than its message",
+            Malformed::FieldNumber => "a field number 0",
+            Malformed::WireType => "a wire type that nobody uses",
+            Malformed::PublishTime => "a publish_time out of range",
+        })
+    }
+}
+
 /// Walks the fields of one message.
 struct Reader<'a> {
     bytes: &'a [u8],
@@ -214,12 +239,7 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     #[inline]
-    fn tag(&mut self) -> Result<Option<u64>> {
-        if self.bytes.is_empty() { Ok(None) } else { self.varint().map(Some) }
-    }
-
-    #[inline]
-    fn varint(&mut self) -> Result<u64> {
+    fn varint(&mut self) -> Parsed<u64> {
         match self.bytes.split_first() {
             Some((byte, rest)) if byte & 0x80 == 0 => {
                 self.bytes = rest;
@@ -229,7 +249,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn long_varint(&mut self) -> Result<u64> {
+    fn long_varint(&mut self) -> Parsed<u64> {
         let mut value = 0;
         for (index, byte) in self.bytes.iter().enumerate().take(10) {
             value |= u64::from(byte & 0x7f) << (7 * index);
@@ -238,37 +258,37 @@ impl<'a> Reader<'a> {
                 return Ok(value);
             }
         }
-        Err(malformed("a number without an end"))
+        Err(Malformed::Number)
     }
 
     #[inline]
-    fn bytes(&mut self) -> Result<&'a [u8]> {
+    fn bytes(&mut self) -> Parsed<&'a [u8]> {
         let length = self.varint()?;
         self.take(usize::try_from(length).unwrap_or(usize::MAX))
     }
 
     #[inline]
-    fn take(&mut self, length: usize) -> Result<&'a [u8]> {
+    fn take(&mut self, length: usize) -> Parsed<&'a [u8]> {
         match self.bytes.split_at_checked(length) {
             Some((taken, rest)) => {
                 self.bytes = rest;
                 Ok(taken)
             }
-            None => Err(malformed("a field longer than its message")),
+            None => Err(Malformed::Length),
         }
     }
 
     /// Step over the value of a field that nobody wants.
-    fn skip(&mut self, tag: u64) -> Result<()> {
+    fn skip(&mut self, tag: u64) -> Parsed<()> {
         if tag >> 3 == 0 {
-            return Err(malformed("a field number 0"));
+            return Err(Malformed::FieldNumber);
         }
         match tag & 7 {
             0 => self.varint().map(|_| ()),
             1 => self.take(8).map(|_| ()),
             2 => self.bytes().map(|_| ()),
             5 => self.take(4).map(|_| ()),
-            wire_type => Err(malformed(&format!("a wire type {wire_type}"))),
+            _ => Err(Malformed::WireType),
         }
     }
 }
