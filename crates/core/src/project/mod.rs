@@ -24,7 +24,9 @@ mod times;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, BooleanArray, GenericBinaryArray, OffsetSizeTrait, RecordBatch, RecordBatchOptions};
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, GenericBinaryArray, OffsetSizeTrait, RecordBatch, RecordBatchOptions,
+};
 use arrow_buffer::{ArrowNativeType, NullBufferBuilder};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema};
 use arrow_select::filter::filter_record_batch;
