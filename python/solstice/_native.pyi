@@ -1,6 +1,7 @@
 """The native core's bindings. Every name here has a Python wrapper; use that."""
 
 from collections.abc import Mapping
+from os import PathLike
 from typing import Any
 
 __version__: str
@@ -114,7 +115,9 @@ class Projection:
 
 class Emulator:
     @staticmethod
-    def start(host: str, port: int, *, tls: tuple[str, str] | None = None) -> Emulator: ...
+    def start(
+        host: str, port: int, *, tls: tuple[str, str] | None = None, data_dir: str | PathLike[str] | None = None
+    ) -> Emulator: ...
     def require_token(self, token: str | None) -> None: ...
     def deny(self, permissions: list[str]) -> None: ...
     @property

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU64;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use pyo3::prelude::*;
@@ -62,11 +63,18 @@ pub struct Emulator {
 
 #[pymethods]
 impl Emulator {
-    /// Listen on `host:port`; port 0 takes a free one. With a certificate and its key (PEM) it speaks TLS.
+    /// Listen on `host:port`; port 0 takes a free one. With a certificate and its key (PEM) it speaks TLS; with a folder
+    /// it keeps everything there.
     #[staticmethod]
-    #[pyo3(signature = (host, port, *, tls = None))]
-    fn start(py: Python<'_>, host: &str, port: u16, tls: Option<(String, String)>) -> PyResult<Self> {
-        Ok(Self { inner: call(py, || emulator::Emulator::start(host, port, tls))? })
+    #[pyo3(signature = (host, port, *, tls = None, data_dir = None))]
+    fn start(
+        py: Python<'_>,
+        host: &str,
+        port: u16,
+        tls: Option<(String, String)>,
+        data_dir: Option<PathBuf>,
+    ) -> PyResult<Self> {
+        Ok(Self { inner: call(py, || emulator::Emulator::start(host, port, tls, data_dir.as_deref()))? })
     }
 
     /// Serve only who shows this bearer token; with None, everybody.

@@ -1,6 +1,7 @@
 """The Pub/Sub emulator as a context manager."""
 
 from collections.abc import Mapping
+from os import PathLike
 from types import TracebackType
 from typing import Self
 
@@ -59,12 +60,22 @@ class PubSubEmulator:
             emulator.create_subscription("projects/p/subscriptions/events", "projects/p/topics/events")
             os.environ["PUBSUB_EMULATOR_HOST"] = emulator.address
 
-    Tests turn its clock (:meth:`advance`), ask for faults (:attr:`faults`) and read its counters. Everything it holds is
-    in memory. The counters can still be read after :meth:`stop`. With ``tls``, a certificate and its key as PEM texts, it
-    speaks TLS.
+    Tests turn its clock (:meth:`advance`), ask for faults (:attr:`faults`) and read its counters; those can still be
+    read after :meth:`stop`. With ``tls``, a certificate and its key as PEM texts, it speaks TLS.
+
+    Everything it holds is in memory, unless ``data_dir`` names a folder: then whatever a client was told is done is there
+    at the next start on that folder, also when this process was killed. Leased messages are delivered anew, counters
+    begin at 0. A loss of power may cost the last moments. A folder serves one emulator at a time.
     """
 
-    def __init__(self, host: str = "127.0.0.1", port: int = 0, *, tls: tuple[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        tls: tuple[str, str] | None = None,
+        data_dir: str | PathLike[str] | None = None,
+    ) -> None:
         if not 0 <= port <= 65535:
             raise ConfigError(
                 f"port {port} is no port.", option="port", value=port, remedy="Give 0 to 65535; 0 takes a free one."
@@ -72,6 +83,7 @@ class PubSubEmulator:
         self.host = host
         self._port = port
         self._tls = tls
+        self._data_dir = data_dir
         self._native: _native.Emulator | None = None
 
     def start(self) -> Self:
@@ -79,7 +91,7 @@ class PubSubEmulator:
         if self._native is not None:
             raise ConfigError("this emulator was started already.", remedy="Make another PubSubEmulator.")
         start_native_logging()
-        self._native = _native.Emulator.start(self.host, self._port, tls=self._tls)
+        self._native = _native.Emulator.start(self.host, self._port, tls=self._tls, data_dir=self._data_dir)
         return self
 
     def stop(self) -> None:
