@@ -274,6 +274,14 @@ class _Batch:
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]:
         return self._native.__arrow_c_array__(requested_schema)
 
+    def split(self, rows: int) -> tuple[Self, Self]:
+        """The first ``rows`` rows and the others, to be settled apart; this batch is used up by that."""
+        if self._settled is not None:
+            raise ConfigError(f"this batch was {self._settled} already; it cannot be split now.")
+        first, others = self._native.split(rows)
+        self._settled = "split"
+        return type(self)(first), type(self)(others)
+
     def _settle(self, how: str) -> "_native.Pending | None":
         """Begin to acknowledge or to give back; None if that was done before."""
         if self._settled == how:
