@@ -1,6 +1,6 @@
 //! The one error type of the core. Its kinds map one to one to classes of `solstice.errors`.
 
-use std::error::Error as _;
+use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
@@ -15,6 +15,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum ErrorKind {
     /// An argument or option is wrong.
     Config,
+    /// A column of a schema has a type that cannot be had.
+    UnsupportedType,
     /// No such topic or subscription.
     NotFound,
     /// A topic or subscription of that name is there already.
@@ -33,6 +35,8 @@ pub enum ErrorKind {
     PartUnavailable,
     /// A puller was closed, and what it held was given back.
     Closed,
+    /// A payload does not fit its schema, and the caller wants to stop at that.
+    CorruptRow,
     /// Pub/Sub failed in another way.
     PubSub,
     /// The core itself failed: a bug.
@@ -106,7 +110,7 @@ impl Error {
         };
         Self {
             kind,
-            message: format!("{doing}: {} ({:?}).", status.message(), status.code()),
+            message: format!("{doing}: {} ({:?}).", said(status.message().to_owned(), status.source()), status.code()),
             remedy: remedy.map(str::to_owned),
             code: Some(status.code()),
         }
@@ -124,6 +128,22 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// An error with what caused it, each said once.
+pub(crate) fn causes(error: &dyn StdError) -> String {
+    said(error.to_string(), error.source())
+}
+
+fn said(mut text: String, mut cause: Option<&(dyn StdError + 'static)>) -> String {
+    while let Some(error) = cause {
+        let next = error.to_string();
+        if !text.contains(&next) {
+            text = format!("{text}: {next}");
+        }
+        cause = error.source();
+    }
+    text
+}
 
 /// `tonic::Code` is no serde type; its number is.
 mod code_as_number {

@@ -10,6 +10,7 @@ mod errors;
 mod logging;
 mod pending;
 mod process;
+mod project;
 mod publish;
 mod pull;
 mod waiting;
@@ -43,7 +44,9 @@ mod _native {
     #[pymodule_export]
     use pending::Pending;
     #[pymodule_export]
-    use publish::publish;
+    use project::Projection;
+    #[pymodule_export]
+    use publish::Publisher;
     #[pymodule_export]
     use pull::{PulledBatch, Puller};
 

@@ -18,7 +18,8 @@ pub fn wait<T: Send>(py: Python<'_>, work: impl Future<Output = Result<T>> + Sen
     let mut work = pin!(work);
     loop {
         let step = || {
-            let outcome = runtime::handle()?.block_on(async { tokio::time::timeout(LISTEN_EVERY, work.as_mut()).await });
+            let outcome =
+                runtime::handle()?.block_on(async { tokio::time::timeout(LISTEN_EVERY, work.as_mut()).await });
             outcome.map_or(Ok(None), |done| done.map(Some))
         };
         if let Some(done) = call(py, step)? {

@@ -2,7 +2,17 @@
 
 import re
 
-from solstice._core.options import Option, OptionTable, OptionValues, duration_s, integer, size_bytes, text
+from solstice._core.options import (
+    Option,
+    OptionTable,
+    OptionValues,
+    duration_s,
+    integer,
+    number,
+    one_of,
+    size_bytes,
+    text,
+)
 from solstice.errors import ConfigError
 
 _CONNECTION = (
@@ -117,7 +127,11 @@ PULL_OPTIONS = OptionTable(
             unit="s",
         ),
         Option(
-            "maxBatchRows", integer(minimum=1, maximum=1_000_000), "The most rows of a batch.", default=10_000, unit="rows"
+            "maxBatchRows",
+            integer(minimum=1, maximum=1_000_000),
+            "The most rows of a batch.",
+            default=10_000,
+            unit="rows",
         ),
         Option(
             "linger",
@@ -130,7 +144,41 @@ PULL_OPTIONS = OptionTable(
     ),
 )
 
-PUBLISH_OPTIONS = OptionTable("solstice.pubsub.publish", _CONNECTION)
+PUBLISH_OPTIONS = OptionTable(
+    "solstice.pubsub.publish",
+    (
+        *_CONNECTION,
+        Option(
+            "batchSize",
+            integer(minimum=1, maximum=1_000),
+            "The most messages of a request.",
+            default=1_000,
+            unit="messages",
+        ),
+        Option(
+            "maxBatchBytes",
+            size_bytes(minimum=1, maximum=10_000_000),
+            "The most bytes of a request of several messages.",
+            default=1_000_000,
+            unit="bytes",
+        ),
+        Option(
+            "lingerMs",
+            number(minimum=0, maximum=60_000),
+            "How long a request that is not full waits for more rows.",
+            default=10.0,
+            unit="ms",
+        ),
+        Option(
+            "publishTimeout",
+            duration_s(minimum=1, maximum=86_400),
+            "How long a request is tried before its rows count as failed.",
+            default=60.0,
+            unit="s",
+        ),
+        Option("compression", one_of("none", "gzip"), "How requests are compressed.", default="none"),
+    ),
+)
 
 ADMIN_OPTIONS = OptionTable("solstice pubsub", _CONNECTION)
 

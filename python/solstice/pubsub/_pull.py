@@ -106,7 +106,11 @@ class _Puller:
         if unknown:
             known = ", ".join((*_OPTION_NAMES, *_NAME_LISTS))
             raise TypeError(f"pull got an unexpected keyword argument {unknown[0]!r}; known: {known}")
-        given = {_OPTION_NAMES[name]: str(value) for name, value in options.items() if name in _OPTION_NAMES and value is not None}
+        given = {
+            _OPTION_NAMES[name]: str(value)
+            for name, value in options.items()
+            if name in _OPTION_NAMES and value is not None
+        }
         self._values = PULL_OPTIONS.parse(given)
         self.subscription = resource_name("subscriptions", subscription, self._values)
         self._connection = connection(self._values)
@@ -160,7 +164,9 @@ class _Puller:
 
 def _names(option: str, given: Iterable[str] | None) -> list[str] | None:
     if isinstance(given, str):
-        raise ConfigError(f"{option} is the text {given!r}.", option=option, value=given, remedy="Give a list of names.")
+        raise ConfigError(
+            f"{option} is the text {given!r}.", option=option, value=given, remedy="Give a list of names."
+        )
     return None if given is None else list(given)
 
 

@@ -201,3 +201,20 @@ def test_a_caller_who_may_pull_but_not_read_the_subscription_pulls(emulator) -> 
     emulator.create_subscription(SUBSCRIPTION, TOPIC)
     emulator.deny("pubsub.subscriptions.get")
     reader(emulator).stop()
+
+
+def test_the_shell_lists_what_a_project_has(shell) -> None:
+    for name in ("first", "second"):
+        shell("topics", "create", name, "--project", "p")
+        shell("subscriptions", "create", name, "--topic", "first", "--project", "p")
+    shell("topics", "create", "third", "--project", "other")
+    assert [topic["name"] for topic in shell("topics", "list", "--project", "p")] == [
+        "projects/p/topics/first",
+        "projects/p/topics/second",
+    ]
+    listed = shell("subscriptions", "list", "--project", "p")
+    assert [(subscription["name"], subscription["topic"]) for subscription in listed] == [
+        ("projects/p/subscriptions/first", "projects/p/topics/first"),
+        ("projects/p/subscriptions/second", "projects/p/topics/first"),
+    ]
+    assert shell("topics", "list", "--project", "empty") == []

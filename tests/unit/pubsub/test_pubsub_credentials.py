@@ -3,20 +3,30 @@
 import json
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pyarrow as pa
 import pytest
+from cryptography.exceptions import InvalidSignature
+from google.iam.v1 import iam_policy_pb2
+from google.pubsub_v1.types import StreamingPullResponse
+from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from pubsub_authority import Authority, ServiceAccount, TokenServer, user_file
 from solstice import _native
 from solstice.errors import ConfigError, PubSubError, UnauthenticatedError, UnavailableError
-from solstice.pubsub import _publish
+from solstice.pubsub import publish
 from solstice.pubsub._admin import Admin
+from solstice.pubsub._options import SOURCE_OPTIONS
+from solstice.pubsub._reader import PubSubStreamReader
 from solstice.testing import PubSubEmulator
 
 TOPIC = "projects/p/topics/events"
+SUBSCRIPTION = "projects/p/subscriptions/events"
 FOUND = {"name": TOPIC, "labels": {}}
 
 
@@ -166,7 +176,7 @@ def test_a_key_that_the_token_server_does_not_know_is_an_error_at_once(server, t
     def verify(form: dict[str, str]) -> tuple[int, dict[str, Any]]:
         try:
             account.claims(form["assertion"])
-        except Exception:
+        except InvalidSignature:
             return 400, {"error": "invalid_grant", "error_description": "Invalid JWT Signature."}
         return 200, tokens.token("token")
 
@@ -252,7 +262,105 @@ def test_a_server_without_tls_that_is_spoken_to_with_tls_is_named_with_the_fix(s
 
 
 def test_publishing_shows_the_token_too(server, account) -> None:
-    options = {"endpoint": server.address, "credentialsFile": str(account.file)}
-    values = _publish.PUBLISH_OPTIONS.parse(options)
-    assert _native.publish(_publish.connection(values), TOPIC, pa.table({"data": ["x"]})) == 1
+    publish(TOPIC, pa.table({"data": ["x"]}), endpoint=server.address, credentials_file=str(account.file))
     assert server.published(TOPIC) == 1
+
+
+def read(reader: PubSubStreamReader, count: int) -> list[bytes]:
+    """The payloads of the next ``count`` rows, all acknowledged but those of the last batch."""
+    start, payloads, deadline = reader.initialOffset(), [], time.monotonic() + 20
+    while len(payloads) < count:
+        assert time.monotonic() < deadline, "the rows do not come"
+        end = reader.latestOffset(start, ReadMaxRows(100))
+        parts = reader.partitions(start, end)
+        payloads += [row for part in parts for batch in reader.read(part) for row in batch["data"].to_pylist()]
+        start = end
+    return payloads
+
+
+def new_reader(address: str, credentials: Path) -> PubSubStreamReader:
+    options = {"subscriptionId": SUBSCRIPTION, "endpoint": address, "credentialsFile": str(credentials)}
+    return PubSubStreamReader(SOURCE_OPTIONS.parse(options))
+
+
+def test_a_query_reads_and_acknowledges_while_its_token_changes(server, tokens, account) -> None:
+    server.create_subscription(SUBSCRIPTION, TOPIC)
+    tokens.answer = lambda form: (200, tokens.token(f"token-{len(tokens.requests)}"))
+    server.require_token("token-1")
+    publish(TOPIC, pa.table({"data": ["a", "b"]}), endpoint=server.address, credentials_file=str(account.file))
+    server.require_token("token-2")
+    reader = new_reader(server.address, account.file)
+    assert sorted(read(reader, 2)) == [b"a", b"b"]
+    server.require_token("token-3")
+    deadline = time.monotonic() + 10
+    while server.counters(SUBSCRIPTION)["acked"] < 2:
+        assert time.monotonic() < deadline, "the rows are not acknowledged"
+        reader.latestOffset({"epoch": reader._agent.epoch, "seq": 1}, ReadMaxRows(1))
+    reader.stop()
+
+
+@contextmanager
+def stub_service(authority: Authority, streaming_pull: Callable[..., Iterator[bytes]]) -> Iterator[str]:
+    """A Pub/Sub with TLS that has the subscription, and streams as the test wants; gives its address."""
+
+    def permissions(request: bytes, context: object) -> bytes:
+        asked = iam_policy_pb2.TestIamPermissionsRequest.FromString(request)
+        return iam_policy_pb2.TestIamPermissionsResponse(permissions=asked.permissions).SerializeToString()
+
+    unary, stream = grpc.unary_unary_rpc_method_handler, grpc.stream_stream_rpc_method_handler
+    subscriber = {
+        "GetSubscription": unary(lambda request, context: b""),
+        "Acknowledge": unary(lambda request, context: b""),
+        "ModifyAckDeadline": unary(lambda request, context: b""),
+        "StreamingPull": stream(streaming_pull),
+    }
+    server = grpc.server(ThreadPoolExecutor(4))
+    server.add_generic_rpc_handlers(
+        [
+            grpc.method_handlers_generic_handler("google.pubsub.v1.Subscriber", subscriber),
+            grpc.method_handlers_generic_handler("google.iam.v1.IAMPolicy", {"TestIamPermissions": unary(permissions)}),
+        ]
+    )
+    certificate, key = (text.encode() for text in authority.identity)
+    port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([(key, certificate)]))
+    server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.stop(0).wait()
+
+
+def test_a_stream_that_ends_with_a_refused_token_is_opened_again_with_another(
+    server, authority, tokens, account
+) -> None:
+    tokens.answer = lambda form: (200, tokens.token(f"token-{len(tokens.requests)}"))
+    shown: list[str] = []
+
+    def pull(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        shown.append(dict(context.invocation_metadata())["authorization"])
+        message = {"data": shown[-1].encode(), "message_id": str(len(shown))}
+        yield StreamingPullResponse.serialize(
+            StreamingPullResponse(received_messages=[{"ack_id": "a", "message": message}])
+        )
+        if len(shown) == 1:
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, "expired")
+        for _ in requests:
+            pass
+
+    with stub_service(authority, pull) as address:
+        reader = new_reader(address, account.file)
+        assert read(reader, 2) == [b"Bearer token-1", b"Bearer token-2"]
+        reader.stop()
+
+
+def test_a_stream_whose_tokens_are_all_refused_fails_the_query(server, authority, tokens, account) -> None:
+    def refuse(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        context.abort(grpc.StatusCode.UNAUTHENTICATED, "never heard of you")
+
+    with stub_service(authority, refuse) as address:
+        reader = new_reader(address, account.file)
+        message = failing(UnauthenticatedError, lambda: read(reader, 1))
+        assert account.email in message
+        assert "never heard of you" in message
+        reader.stop()
+    assert len(tokens.requests) == 2

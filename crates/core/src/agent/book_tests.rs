@@ -1,9 +1,9 @@
 use super::*;
 use crate::pubsub::decode::{ChunkBuilder, Decoded, decode_response};
-use std::time::Duration;
 use crate::pubsub::wire::{PubsubMessage, ReceivedMessage, StreamingPullResponse};
 use arrow_array::cast::AsArray;
 use prost::Message;
+use std::time::Duration;
 
 const LEASE: Duration = Duration::from_secs(30);
 

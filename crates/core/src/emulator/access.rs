@@ -12,8 +12,7 @@ use tonic::transport::{Identity, Server, ServerTlsConfig};
 use tower_service::Service;
 
 use super::service::prost;
-use crate::error::{Error, ErrorKind, Result};
-use crate::pubsub::connection::causes;
+use crate::error::{Error, ErrorKind, Result, causes};
 use crate::pubsub::wire::{TestIamPermissionsRequest, TestIamPermissionsResponse, path};
 
 /// The certificate and its key, both as PEM.
@@ -81,7 +80,9 @@ fn permission(call: &str) -> Option<&'static str> {
         path::GET_SUBSCRIPTION => "pubsub.subscriptions.get",
         path::LIST_SUBSCRIPTIONS => "pubsub.subscriptions.list",
         path::DELETE_SUBSCRIPTION => "pubsub.subscriptions.delete",
-        path::STREAMING_PULL | path::ACKNOWLEDGE | path::MODIFY_ACK_DEADLINE => "pubsub.subscriptions.consume",
+        "/google.pubsub.v1.Subscriber/Pull" | path::STREAMING_PULL | path::ACKNOWLEDGE | path::MODIFY_ACK_DEADLINE => {
+            "pubsub.subscriptions.consume"
+        }
         _ => return None,
     })
 }

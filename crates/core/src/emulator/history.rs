@@ -29,6 +29,11 @@ impl History {
         self.retention = retention;
     }
 
+    /// What was kept before the emulator started, in the order it came.
+    pub fn restore(&mut self, messages: impl IntoIterator<Item = Message>) {
+        self.messages.extend(messages);
+    }
+
     /// Messages were published. The subscriptions must have them already.
     pub fn push(&mut self, messages: &[Message], now: Time) {
         if self.retention.is_some() || !self.marks.is_empty() {

@@ -8,7 +8,7 @@ use tonic::Status;
 
 use super::clock::Time;
 use super::protobuf::{Digits, Fields, put_delimited};
-use crate::pubsub::wire::{MAX_PUBLISH_BYTES, MAX_PUBLISH_MESSAGES};
+use crate::pubsub::wire::{MAX_PUBLISH_BYTES, MAX_PUBLISH_MESSAGES, Timestamp};
 
 const MAX_ATTRIBUTES: usize = 100;
 const MAX_ATTRIBUTE_KEY_BYTES: usize = 256;
@@ -39,6 +39,22 @@ pub struct Message {
 }
 
 impl Message {
+    /// A message from the bytes it was kept as.
+    pub fn restored(bytes: Bytes) -> Option<Self> {
+        let (mut id, mut published, mut key) = (None, None, (0, 0));
+        for field in Fields::of(&bytes) {
+            let field = field.ok()?;
+            match field.number {
+                3 => id = std::str::from_utf8(field.value).ok()?.parse().ok(),
+                4 => published = Timestamp::decode(field.value).ok(),
+                5 => key = ((field.end - field.value.len()) as u32, field.end as u32),
+                _ => {}
+            }
+        }
+        let chunk_bytes = bytes.len() as u32;
+        Some(Self { id: id?, published: Time::from_timestamp(published?), key, chunk_bytes, bytes })
+    }
+
     /// The ordering key, or nothing.
     pub fn ordering_key(&self) -> &[u8] {
         &self.bytes[self.key.0 as usize..self.key.1 as usize]
@@ -143,6 +159,7 @@ impl Publish {
         let mut rest_bytes = self.messages.iter().map(|range| range.len() + STAMP_BYTES).sum::<usize>();
         let mut buffer = BytesMut::new();
         let mut chunk: Vec<(u64, Range<usize>, (u32, u32))> = Vec::new();
+        let mut common_key: Option<Bytes> = None;
         let mut close = |buffer: &mut BytesMut, chunk: &mut Vec<_>| {
             let bytes = std::mem::take(buffer).freeze();
             let chunk_bytes = bytes.len() as u32;
@@ -163,6 +180,13 @@ impl Publish {
             rest_bytes -= needed_bytes;
             let start = buffer.len();
             let key = copy_valid(&self.body[range.clone()], &mut buffer)?;
+            let key_bytes = &buffer[start + key.0 as usize..start + key.1 as usize];
+            if *common_key.get_or_insert_with(|| Bytes::copy_from_slice(key_bytes)) != key_bytes {
+                return Err(Status::invalid_argument(
+                    "In a single publish request, all messages must have no ordering key or they must all have the same \
+                     ordering key.",
+                ));
+            }
             put_stamp(&mut buffer, id, &time);
             chunk.push((id, start..buffer.len(), key));
         }
@@ -262,7 +286,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::pubsub::wire::{PublishRequest, PubsubMessage, Timestamp};
+    use crate::pubsub::wire::{PublishRequest, PubsubMessage};
     use tonic::Code;
 
     fn stamp(messages: Vec<PubsubMessage>) -> Result<Vec<Message>, Status> {
@@ -280,6 +304,7 @@ mod tests {
         first.attributes.insert("k".to_owned(), "v".to_owned());
         first.ordering_key = "key".to_owned();
         let mut second = message(b"b");
+        second.ordering_key = "key".to_owned();
         second.message_id = "forged".to_owned();
         second.publish_time = Some(Timestamp { seconds: 9, nanos: 9 });
 
@@ -293,8 +318,18 @@ mod tests {
         second.publish_time = time;
         assert_eq!(PubsubMessage::decode(kept[0].bytes.clone()).unwrap(), first);
         assert_eq!(PubsubMessage::decode(kept[1].bytes.clone()).unwrap(), second);
-        assert_eq!((kept[0].ordering_key(), kept[1].ordering_key()), (&b"key"[..], &b""[..]));
+        assert_eq!((kept[0].ordering_key(), kept[1].ordering_key()), (&b"key"[..], &b"key"[..]));
         assert_eq!((kept[0].id, kept[1].id), (7, 8));
+    }
+
+    #[test]
+    fn a_kept_message_is_restored_from_its_bytes() {
+        let mut first = message(b"a");
+        first.ordering_key = "key".to_owned();
+        let kept = stamp(vec![first]).unwrap().remove(0);
+        let restored = Message::restored(kept.bytes.clone()).unwrap();
+        assert_eq!((restored.id, restored.published, restored.ordering_key()), (kept.id, kept.published, &b"key"[..]));
+        assert!(Message::restored(Bytes::from_static(b"no message")).is_none());
     }
 
     #[test]
@@ -380,6 +415,9 @@ mod tests {
         assert_eq!(stamp(vec![]).unwrap_err().code(), Code::InvalidArgument);
         assert_eq!(stamp(vec![message(b"x"); MAX_PUBLISH_MESSAGES + 1]).unwrap_err().code(), Code::InvalidArgument);
         assert!(stamp(vec![message(b"x"); MAX_PUBLISH_MESSAGES]).is_ok());
+        let keyed = PubsubMessage { ordering_key: "k".to_owned(), ..message(b"x") };
+        assert_eq!(stamp(vec![message(b"x"), keyed.clone()]).unwrap_err().code(), Code::InvalidArgument);
+        assert_eq!(stamp(vec![keyed, message(b"x")]).unwrap_err().code(), Code::InvalidArgument);
         let big = PubsubMessage { data: vec![0; MAX_PUBLISH_BYTES].into(), ..Default::default() };
         assert_eq!(stamp(vec![big]).unwrap_err().code(), Code::InvalidArgument);
     }

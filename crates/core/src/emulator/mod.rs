@@ -11,20 +11,24 @@
 //!   `leases`, and go to `streams`, by the rules of a `policy`. Pure: the time comes in as a parameter.
 //! - `message`, `delivery`: messages are encoded once, at publish; a delivery puts an ack id before the kept bytes.
 //! - `access`: TLS, the token a caller must show, the permissions it lacks.
+//! - `durable`: writes what is done to a `journal` before it is said, when there is a folder for it; `store`: what the
+//!   journal's records add up to.
 //! - `filter`: the language of subscription filters; `faults`: what tests ask to go wrong, and the calls counted.
 //! - `names`, `clock`, `idset`, `protobuf`, `sync`: names, the time scale, the acknowledged ids, encoding, locks.
 //!
 //! Not there: push and export subscriptions, schemas, transforms, customer keys, ingestion. They are refused with
-//! UNIMPLEMENTED. Everything is in memory.
+//! UNIMPLEMENTED.
 
 mod access;
 mod backlog;
 mod clock;
 mod delivery;
+mod durable;
 mod faults;
 mod filter;
 mod history;
 mod idset;
+mod journal;
 mod lanes;
 mod leases;
 mod listing;
@@ -37,6 +41,7 @@ mod service;
 mod settings;
 mod snapshot;
 mod state;
+mod store;
 mod stream;
 mod streams;
 mod subscription;
@@ -46,6 +51,7 @@ mod topic;
 use std::collections::BTreeMap;
 use std::net::{TcpListener, ToSocketAddrs};
 use std::num::NonZeroU64;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -89,8 +95,9 @@ struct Running {
 }
 
 impl Emulator {
-    /// Listen on `host:port`; port 0 takes a free one. With a certificate and its key (PEM) it speaks TLS.
-    pub fn start(host: &str, port: u16, tls: Option<TlsIdentity>) -> Result<Self> {
+    /// Listen on `host:port`; port 0 takes a free one. With a certificate and its key (PEM) it speaks TLS. With a folder,
+    /// everything that a client was told is done is there after a restart, however this life ended.
+    pub fn start(host: &str, port: u16, tls: Option<TlsIdentity>, data_dir: Option<&Path>) -> Result<Self> {
         let runtime = runtime::handle()?;
         let listener = bind(host, port)?;
         let port = listener.local_addr().map_err(|e| cannot_listen(host, port, &e))?.port();
@@ -99,7 +106,7 @@ impl Emulator {
             tokio::net::TcpListener::from_std(listener).map_err(|e| cannot_listen(host, port, &e))?
         };
         let incoming = TcpIncoming::from(incoming).with_nodelay(Some(true));
-        let registry = Arc::new(Registry::new(runtime.clone()));
+        let registry = Arc::new(Registry::open(runtime.clone(), data_dir)?);
         let access = Arc::new(Access::default());
         let service = Guarded::new(PubSubService::new(registry.clone()), access.clone());
         let (stop, stopped) = oneshot::channel();
@@ -130,6 +137,7 @@ impl Emulator {
         if let Some(task) = self.begin_stop() {
             // Connections that do not end in time end with their clients.
             let _ = self.runtime.block_on(async { tokio::time::timeout(STOP_WAIT, task).await });
+            self.registry.close();
         }
     }
 
@@ -220,6 +228,7 @@ impl Emulator {
 impl Drop for Emulator {
     fn drop(&mut self) {
         self.begin_stop();
+        self.registry.close();
     }
 }
 

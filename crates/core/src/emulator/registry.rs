@@ -1,6 +1,7 @@
 //! The topics and subscriptions by name: what the calls of the service do, without the transport.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
@@ -10,16 +11,20 @@ use tokio::runtime::Handle;
 use tonic::Status;
 
 use super::clock::Clock;
+use super::durable::Durable;
 use super::faults::Faults;
 use super::listing::{Page, page};
 use super::message::Publish;
 use super::names::Kind;
+use super::policy::Policy;
 use super::settings;
 use super::snapshot::Snapshot;
-use super::state::{Counters, End};
+use super::state::{Counters, End, Entry};
+use super::store::{Record, Store};
 use super::subscription::{Subscription, check_all_done};
-use super::sync::{read, write};
+use super::sync::{lock, read, write};
 use super::topic::Topic;
+use crate::error::Error;
 use crate::pubsub::wire;
 
 /// The most bytes of a request with ack ids.
@@ -43,22 +48,33 @@ pub struct Registry {
     pub faults: Faults,
     pub(super) names: Arc<RwLock<Names>>,
     pub(super) clock: Arc<Clock>,
+    pub(super) durable: Durable,
     next_generation: AtomicU64,
     stopped: AtomicBool,
     runtime: Handle,
 }
 
 impl Registry {
-    /// An empty one, whose timers run on `runtime`.
-    pub fn new(runtime: Handle) -> Self {
-        Self {
+    /// One whose timers run on `runtime`: empty, or with a folder what that holds. Everything done is kept there first.
+    pub fn open(runtime: Handle, folder: Option<&Path>) -> crate::error::Result<Self> {
+        let clock = Arc::new(Clock::new());
+        let (durable, store) = match folder {
+            None => (Durable::default(), Store::default()),
+            Some(folder) => Durable::open(folder, clock.clone())?,
+        };
+        // Ack ids of an earlier life name nothing in this one.
+        let first_generation = if durable.is_on() { clock.now().as_micros() } else { 1 };
+        let registry = Self {
             faults: Faults::default(),
             names: Arc::default(),
-            clock: Arc::new(Clock::new()),
-            next_generation: AtomicU64::new(1),
+            clock,
+            durable,
+            next_generation: AtomicU64::new(first_generation),
             stopped: AtomicBool::new(false),
             runtime,
-        }
+        };
+        let restored = registry.restore(store);
+        restored.map_err(|status| Error::from_status("reading the journal", &status)).map(|()| registry)
     }
 
     /// Create a topic.
@@ -69,7 +85,10 @@ impl Registry {
         if names.topics.contains_key(&config.name) {
             return Err(Kind::Topic.already_exists(&config.name));
         }
-        let topic = Topic::new(config.clone(), self.clock.now())?;
+        // Ids go on from the time, so that a topic created anew does not give the same ones again.
+        let first_id = self.clock.now().as_micros();
+        let topic = Topic::new(config.clone(), first_id, self.durable.clone())?;
+        self.durable.write(|| Record::of_topic(config.clone(), first_id))?;
         names.topics.insert(config.name.clone(), Arc::new(topic));
         Ok(config)
     }
@@ -105,8 +124,9 @@ impl Registry {
     /// Delete a topic; its subscriptions stay, with the messages they have.
     pub fn delete_topic(&self, name: &str) -> Result<(), Status> {
         Kind::Topic.check(name)?;
-        let topic = write(&self.names).topics.remove(name).ok_or_else(|| Kind::Topic.not_found(name))?;
-        topic.delete();
+        let mut names = write(&self.names);
+        names.topics.get(name).ok_or_else(|| Kind::Topic.not_found(name))?.delete()?;
+        names.topics.remove(name);
         Ok(())
     }
 
@@ -122,14 +142,57 @@ impl Registry {
         }
         let topic = names.topics.get(&config.topic).ok_or_else(|| Kind::Topic.not_found(&config.topic))?.clone();
         check_dead_letter_topic(&names, &config)?;
-        let generation = self.next_generation.fetch_add(1, Ordering::Relaxed);
-        let weak_names = Arc::downgrade(&self.names);
-        let subscription = Subscription::new(config, policy, generation, topic, self.clock.clone(), weak_names);
-        let subscription = Arc::new(subscription);
+        let subscription = self.new_subscription(config, policy, topic);
+        subscription.topic.attach(subscription.clone())?;
         self.runtime.spawn(subscription.clone().keep_time());
-        subscription.topic.attach(subscription.clone());
         names.subscriptions.insert(subscription.name.clone(), subscription.clone());
         Ok(subscription.config())
+    }
+
+    fn new_subscription(&self, config: wire::Subscription, policy: Policy, topic: Arc<Topic>) -> Arc<Subscription> {
+        let generation = self.next_generation.fetch_add(1, Ordering::Relaxed);
+        let (clock, names) = (self.clock.clone(), Arc::downgrade(&self.names));
+        Arc::new(Subscription::new(config, policy, generation, topic, clock, names, self.durable.clone()))
+    }
+
+    /// Take up what an earlier life has left.
+    fn restore(&self, store: Store) -> Result<(), Status> {
+        let Store { topics: mut stored_topics, subscriptions, snapshots, .. } = store;
+        let mut topics = Vec::with_capacity(stored_topics.len());
+        for stored in &mut stored_topics {
+            let first_id = stored.next_message_id.max(self.clock.now().as_micros());
+            let topic = Arc::new(Topic::new(stored.config.clone(), first_id, self.durable.clone())?);
+            lock(&topic.history).restore(stored.messages_of(&stored.kept));
+            if stored.is_deleted {
+                topic.set_deleted();
+            } else {
+                write(&self.names).topics.insert(stored.config.name.clone(), topic.clone());
+            }
+            topics.push(topic);
+        }
+        for (name, stored) in subscriptions {
+            let (topic, messages) = (&topics[stored.topic], &stored_topics[stored.topic]);
+            let unacked = stored.unacked.iter().filter_map(|(id, failures)| {
+                messages.messages.get(id).map(|message| Entry {
+                    message: message.clone(),
+                    deliveries: 0,
+                    failures: *failures,
+                })
+            });
+            let subscription = self.new_subscription(stored.config, stored.policy, topic.clone());
+            subscription.restore(unacked.collect(), messages.messages_of(&stored.retained).collect());
+            if subscription.check_attached().is_ok() && !topic.is_deleted() {
+                topic.attach_again(subscription.clone());
+            }
+            self.runtime.spawn(subscription.clone().keep_time());
+            write(&self.names).subscriptions.insert(name, subscription);
+        }
+        for stored in snapshots.into_values() {
+            let unacked = stored_topics[stored.topic].messages_of(&stored.unacked);
+            let unacked = unacked.map(|message| (message.id, message)).collect();
+            self.restore_snapshot(stored.config, topics[stored.topic].clone(), unacked);
+        }
+        Ok(())
     }
 
     /// Read a subscription.
@@ -159,19 +222,17 @@ impl Registry {
     /// Delete a subscription and its messages; its streams end.
     pub fn delete_subscription(&self, name: &str) -> Result<(), Status> {
         Kind::Subscription.check(name)?;
-        let removed = write(&self.names).subscriptions.remove(name);
-        let subscription = removed.ok_or_else(|| Kind::Subscription.not_found(name))?;
-        subscription.topic.detach(&subscription);
-        subscription.end(&End::Deleted);
+        let mut names = write(&self.names);
+        let subscription = names.subscriptions.get(name).ok_or_else(|| Kind::Subscription.not_found(name))?;
+        subscription.topic.detach(subscription, &End::Deleted)?;
+        names.subscriptions.remove(name);
         Ok(())
     }
 
     /// Cut a subscription off its topic: its messages go and its streams end.
     pub fn detach_subscription(&self, name: &str) -> Result<(), Status> {
         let subscription = self.subscription(name)?;
-        subscription.topic.detach(&subscription);
-        subscription.end(&End::Detached);
-        Ok(())
+        subscription.topic.detach(&subscription, &End::Detached)
     }
 
     /// Only pulling is there, and it can be asked for.
@@ -260,8 +321,14 @@ impl Registry {
             names.subscriptions.values().cloned().collect()
         };
         for subscription in subscriptions {
-            subscription.end(&End::Stopped);
+            // Those that are deleted meanwhile have ended already.
+            let _ = subscription.end(&End::Stopped);
         }
+    }
+
+    /// Let go of the folder, after the last answer.
+    pub fn close(&self) {
+        self.durable.close();
     }
 
     pub(super) fn topic(&self, name: &str) -> Result<Arc<Topic>, Status> {
@@ -288,7 +355,7 @@ impl Drop for Registry {
     fn drop(&mut self) {
         // Topics and subscriptions hold each other.
         for topic in read(&self.names).topics.values() {
-            topic.delete();
+            topic.let_go();
         }
     }
 }

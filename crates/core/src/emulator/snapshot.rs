@@ -13,6 +13,8 @@ use super::message::Message;
 use super::names::Kind;
 use super::registry::{Registry, project_page};
 use super::settings;
+use super::state::State;
+use super::store::{Ids, Record};
 use super::sync::{lock, read, write};
 use super::topic::Topic;
 use crate::pubsub::wire::{self, SeekTarget};
@@ -57,35 +59,40 @@ impl Registry {
         let subscription = self.subscription(&subscription)?;
         subscription.check_attached()?;
         self.drop_expired_snapshots();
-        if read(&self.names).snapshots.contains_key(&name) {
+        // What time has taken is not in the snapshot.
+        subscription.on_new_time();
+        let topic = subscription.topic.clone();
+        let mut names = write(&self.names);
+        self.check_running()?;
+        if names.snapshots.contains_key(&name) {
             return Err(Kind::Snapshot.already_exists(&name));
         }
-        let topic = subscription.topic.clone();
-        if topic.is_deleted() {
-            return Err(Status::failed_precondition(format!("The topic of {} was deleted.", subscription.name)));
-        }
-        // In this order: a message that is published meanwhile is in one of the two at least.
+        let deleted = |_| Status::failed_precondition(format!("The topic of {} was deleted.", subscription.name));
+        let _still = topic.hold().map_err(deleted)?;
         let mark = lock(&topic.history).mark();
-        let (unacked, now) = subscription.with(|state, now| (state.unacked(), now));
+        let (unacked, now) = (subscription.unacked(), self.clock.now());
         let oldest = unacked.values().map(|message| message.published).min().unwrap_or(now);
         let expires = oldest.plus(LIFETIME);
         let config = wire::Snapshot { name, topic: String::new(), expire_time: Some(expires.to_timestamp()), labels };
-        let snapshot = Snapshot { config: Mutex::new(config), topic, mark, created: now, unacked };
+        let snapshot = Snapshot { config: Mutex::new(config), topic: topic.clone(), mark, created: now, unacked };
         if now.until(expires) < MIN_LIFETIME {
             return Err(Status::failed_precondition(
                 "The snapshot would expire within an hour: the oldest unacknowledged message is too old.",
             ));
         }
         let shown = snapshot.config();
-        let mut names = write(&self.names);
-        self.check_running()?;
-        match names.snapshots.entry(shown.name.clone()) {
-            std::collections::btree_map::Entry::Occupied(taken) => Err(Kind::Snapshot.already_exists(taken.key())),
-            std::collections::btree_map::Entry::Vacant(free) => {
-                free.insert(Arc::new(snapshot));
-                Ok(shown)
-            }
-        }
+        let ids = || Ids::from_sorted(snapshot.unacked.keys().copied());
+        self.durable.write(|| Record::of_snapshot(shown.clone(), Some(ids())))?;
+        names.snapshots.insert(shown.name.clone(), Arc::new(snapshot));
+        Ok(shown)
+    }
+
+    /// A snapshot of an earlier life, whose topic has kept nothing since.
+    pub fn restore_snapshot(&self, config: wire::Snapshot, topic: Arc<Topic>, unacked: BTreeMap<u64, Message>) {
+        let mark = lock(&topic.history).mark();
+        let name = config.name.clone();
+        let snapshot = Snapshot { config: Mutex::new(config), topic, mark, created: self.clock.now(), unacked };
+        write(&self.names).snapshots.insert(name, Arc::new(snapshot));
     }
 
     /// Read a snapshot.
@@ -97,7 +104,13 @@ impl Registry {
     pub fn update_snapshot(&self, request: &wire::UpdateSnapshotRequest) -> Result<wire::Snapshot, Status> {
         let given = request.snapshot.clone().unwrap_or_default();
         let snapshot = self.snapshot(&given.name)?;
+        // Held, so that it is not deleted meanwhile.
+        let names = write(&self.names);
+        if !names.snapshots.contains_key(&given.name) {
+            return Err(Kind::Snapshot.not_found(&given.name));
+        }
         let new = settings::updated_snapshot(&lock(&snapshot.config), &given, request.update_mask.as_ref())?;
+        self.durable.write(|| Record::of_snapshot(new.clone(), None))?;
         *lock(&snapshot.config) = new;
         Ok(snapshot.config())
     }
@@ -124,7 +137,12 @@ impl Registry {
     /// Delete a snapshot.
     pub fn delete_snapshot(&self, name: &str) -> Result<(), Status> {
         self.snapshot(name)?;
-        write(&self.names).snapshots.remove(name);
+        let mut names = write(&self.names);
+        if !names.snapshots.contains_key(name) {
+            return Err(Kind::Snapshot.not_found(name));
+        }
+        self.durable.write(|| Record { deleted_snapshot: name.to_owned(), ..Record::default() })?;
+        names.snapshots.remove(name);
         Ok(())
     }
 
@@ -137,13 +155,13 @@ impl Registry {
             Some(SeekTarget::Time(time)) => {
                 let time = Time::from_timestamp(*time);
                 let kept_by_topic = lock(&subscription.topic.history).since(time, self.clock.now());
-                subscription.with(|state, _| {
+                let restored = |state: &State| {
                     let retained = state.retained().filter(|message| message.published >= time);
                     let restored: BTreeMap<u64, Message> =
                         retained.cloned().chain(kept_by_topic).map(|message| (message.id, message)).collect();
-                    state.seek(|message| message.published >= time, restored.into_values().collect());
-                });
-                Ok(())
+                    restored.into_values().collect()
+                };
+                subscription.seek(|message| message.published >= time, restored)
             }
             Some(SeekTarget::Snapshot(name)) => {
                 let snapshot = self.snapshot(name)?;
@@ -159,8 +177,7 @@ impl Registry {
                 // By the time, too: a message may be on its way from the subscription to the topic's history.
                 let is_unacked =
                     |message: &Message| message.published > snapshot.created || unacked.contains_key(&message.id);
-                subscription.with(|state, _| state.seek(is_unacked, unacked.values().cloned().collect()));
-                Ok(())
+                subscription.seek(is_unacked, |_| unacked.values().cloned().collect())
             }
         }
     }

@@ -3,7 +3,7 @@
 //! Pure state: no I/O, no clock, no runtime. Time comes in as a parameter; whom to wake goes out as wakers, and what has
 //! to leave for the dead-letter topic as a list.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::num::NonZeroU64;
 use std::task::Waker;
 use std::time::Duration;
@@ -101,6 +101,15 @@ pub struct Counters {
     pub filtered: u64,
 }
 
+/// What a seek did.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Sought {
+    /// The ids of messages that became acknowledged.
+    pub acked: BTreeSet<u64>,
+    /// The ids of messages that became unacknowledged.
+    pub unacked: BTreeSet<u64>,
+}
+
 /// A message that waits, or is leased.
 #[derive(Clone, Debug)]
 pub struct Entry {
@@ -140,6 +149,8 @@ pub struct State {
     retained: BTreeMap<u64, Message>,
     /// What has to leave for the dead-letter topic.
     dead: Vec<Entry>,
+    /// Under a dead-letter policy: the ids of messages that failed since this was last asked for, and how often.
+    failed: Vec<(u64, u32)>,
     timer: Option<Time>,
     counters: Counters,
     acked: IdSet,
@@ -340,6 +351,22 @@ impl State {
         self.acked.iter().collect()
     }
 
+    /// The messages of an earlier life.
+    pub fn restore(&mut self, unacked: Vec<Entry>, retained: impl IntoIterator<Item = Message>) {
+        self.backlog.restore(unacked);
+        self.retained.extend(retained.into_iter().map(|message| (message.id, message)));
+    }
+
+    /// The message of a lease.
+    pub fn leased_id(&self, delivery: DeliveryId) -> Option<u64> {
+        Some(self.leases.get(delivery)?.entry.message.id)
+    }
+
+    /// Under a dead-letter policy: the ids of messages that failed since the last call, and how often each has.
+    pub fn take_failed(&mut self) -> Vec<(u64, u32)> {
+        std::mem::take(&mut self.failed)
+    }
+
     /// What has to leave for the dead-letter topic: the caller forwards it, or gives it to [`State::keep_dead`].
     pub fn take_dead(&mut self) -> Vec<Entry> {
         std::mem::take(&mut self.dead)
@@ -367,8 +394,10 @@ impl State {
     }
 
     /// Seek: unacknowledged messages that do not pass become acknowledged, and `restored` ones unacknowledged.
-    pub fn seek(&mut self, is_unacked: impl Fn(&Message) -> bool, restored: Vec<Message>) {
+    pub fn seek(&mut self, is_unacked: impl Fn(&Message) -> bool, restored: Vec<Message>) -> Sought {
+        let mut sought = Sought::default();
         for entry in self.backlog.remove_unless(|entry| is_unacked(&entry.message)) {
+            sought.acked.insert(entry.message.id);
             self.retain(entry.message);
         }
         let leased = self.leases.iter().filter(|(_, lease)| !is_unacked(&lease.entry.message));
@@ -377,6 +406,7 @@ impl State {
                 && self.take_twin(delivery).is_none()
             {
                 self.backlog.end_lease(&entry, delivery);
+                sought.acked.insert(entry.message.id);
                 self.retain(entry.message);
             }
         }
@@ -386,10 +416,12 @@ impl State {
         let restored = restored.into_iter().filter(|message| !present.contains(&message.id) && passes(message));
         let restored: Vec<Entry> = restored.map(Entry::new).collect();
         for entry in &restored {
+            sought.unacked.insert(entry.message.id);
             self.retained.remove(&entry.message.id);
             self.recall(entry);
         }
         self.backlog.restore(restored);
+        sought
     }
 
     /// Forget every message: the subscription was detached.
@@ -472,6 +504,9 @@ impl State {
         entries.iter_mut().for_each(|entry| entry.message.detach());
         let Some(mut failed) = entries.pop() else { return true };
         failed.failures += 1;
+        if self.policy.dead_letter_after.is_some() {
+            self.failed.push((failed.message.id, failed.failures));
+        }
         let mut due = None;
         if self.policy.dead_letter_after.is_some_and(|limit| failed.failures >= limit) {
             self.dead.push(failed);

@@ -1,6 +1,8 @@
 //! A subscription: its state behind a lock of its own, its settings, its timer, and the way to its dead-letter topic.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, RwLock, Weak};
+use std::task::Waker;
 use std::time::Duration;
 
 use prost::Message as _;
@@ -9,11 +11,14 @@ use tonic::{Code, Status};
 
 use super::clock::{Clock, Time};
 use super::delivery::AckId;
+use super::durable::Durable;
+use super::message::Message;
 use super::names::Kind;
 use super::policy::Policy;
 use super::registry::{Names, stopped};
 use super::settings;
-use super::state::{DeliveryId, End, Entry, State};
+use super::state::{DeliveryId, End, Entry, Sought, State};
+use super::store::{Changed, Ids, Record};
 use super::sync::{lock, read};
 use super::topic::Topic;
 use crate::pubsub::wire::{self, MAX_ACK_DEADLINE_S};
@@ -36,6 +41,7 @@ pub struct Subscription {
     clock: Arc<Clock>,
     /// For the dead-letter topic.
     names: Weak<RwLock<Names>>,
+    durable: Durable,
 }
 
 /// What became of a request with ack ids.
@@ -56,6 +62,7 @@ impl Subscription {
         topic: Arc<Topic>,
         clock: Arc<Clock>,
         names: Weak<RwLock<Names>>,
+        durable: Durable,
     ) -> Self {
         let ordered = config.enable_message_ordering;
         Self {
@@ -68,17 +75,26 @@ impl Subscription {
             timer: Notify::new(),
             clock,
             names,
+            durable,
         }
     }
 
     /// Work on the state; afterwards the streams that can go on are woken, the timer is moved where need be, and dead
     /// letters are forwarded. No lock of the registry or of a topic may be held.
     pub fn with<T>(&self, work: impl FnOnce(&mut State, Time) -> T) -> T {
+        let (result, dead) = self.work(work);
+        self.forward(dead);
+        result
+    }
+
+    /// The same, where such locks are held: the dead letters are given out, to be forwarded when they are not.
+    pub fn work<T>(&self, work: impl FnOnce(&mut State, Time) -> T) -> (T, Vec<Entry>) {
         let now = self.clock.now();
         let (result, wakers, timer_is_late, dead) = {
             let mut state = lock(&self.state);
             state.expire(now);
             let result = work(&mut state, now);
+            self.write_failed(state.take_failed());
             (result, state.wakers(), state.timer_is_late(), state.take_dead())
         };
         if timer_is_late {
@@ -87,10 +103,12 @@ impl Subscription {
         for waker in wakers {
             waker.wake();
         }
-        if !dead.is_empty() {
-            self.forward(dead, now);
-        }
-        result
+        (result, dead)
+    }
+
+    /// The settings, as the journal has them.
+    pub fn kept_config(&self) -> wire::Subscription {
+        lock(&self.config).clone()
     }
 
     /// The settings, as the service shows them.
@@ -108,6 +126,8 @@ impl Subscription {
             let mut state = lock(&self.state);
             let mut config = lock(&self.config);
             let (new, policy) = settings::updated_subscription(&config, &given, request.update_mask.as_ref())?;
+            self.check_exists(&state)?;
+            self.durable.write(|| Record::of_subscription(new.clone()))?;
             state.set_policy(policy);
             *config = new;
         }
@@ -121,27 +141,76 @@ impl Subscription {
 
     /// Acknowledge deliveries. Malformed ack ids fail the request, unless the answer can tell each one's failure.
     pub fn acknowledge(&self, ack_ids: &[String]) -> Result<Outcome, Status> {
-        self.each(ack_ids, |_, state, delivery, _| state.acknowledge(delivery))
+        let write = |state: &State, ack_ids: &[Option<AckId>]| {
+            let own = ack_ids.iter().flatten().filter(|ack_id| ack_id.generation == self.generation);
+            self.write_acked(own.filter_map(|ack_id| state.leased_id(ack_id.delivery)))
+        };
+        self.each(ack_ids, write, |_, state, delivery, _| state.acknowledge(delivery))
     }
 
     /// Give deliveries new deadlines; the slices have the same length.
     pub fn modify_deadlines(&self, ack_ids: &[String], seconds: &[i32]) -> Result<Outcome, Status> {
         let durations: Vec<Duration> = seconds.iter().map(|s| modified_deadline(*s)).collect::<Result<_, _>>()?;
-        self.each(ack_ids, |index, state, delivery, now| state.modify_deadline(delivery, durations[index], now))
+        let work =
+            |index: usize, state: &mut State, delivery, now| state.modify_deadline(delivery, durations[index], now);
+        self.each(ack_ids, |_, _| Ok(()), work)
     }
 
-    /// Let its streams end.
-    pub fn end(&self, end: &End) {
+    /// Move it: unacknowledged messages that do not pass become acknowledged; `restored` gives those that come back.
+    pub fn seek(
+        &self,
+        is_unacked: impl Fn(&Message) -> bool,
+        restored: impl FnOnce(&State) -> Vec<Message>,
+    ) -> Result<(), Status> {
         self.with(|state, _| {
-            state.end(end);
-            if *end == End::Detached {
-                state.clear();
-            }
-        });
-        if *end == End::Detached {
-            lock(&self.config).detached = true;
+            self.check_exists(state)?;
+            let restored = restored(state);
+            let Sought { acked, unacked } = state.seek(is_unacked, restored);
+            // Done before it is written: if that fails, the worst is that messages come again after a restart.
+            let changed = || Changed { unacked: Some(Ids::from_sorted(unacked)), ..Changed::acked(&self.name, acked) };
+            self.durable.write(|| Record::of_changed(changed()))
+        })
+    }
+
+    /// The messages of an earlier life.
+    pub fn restore(&self, unacked: Vec<Entry>, retained: Vec<Message>) {
+        let mut state = lock(&self.state);
+        state.restore(unacked, retained);
+        if lock(&self.config).detached {
+            state.end(&End::Detached);
         }
+    }
+
+    /// Let its streams end; when it is detached, its messages go.
+    pub fn end(&self, end: &End) -> Result<(), Status> {
+        let wakers = {
+            let mut state = lock(&self.state);
+            self.check_exists(&state)?;
+            match end {
+                End::Deleted => {
+                    let record = || Record { deleted_subscription: self.name.clone(), ..Record::default() };
+                    self.durable.write(record)?;
+                }
+                End::Detached => {
+                    let mut config = lock(&self.config);
+                    let detached = wire::Subscription { detached: true, ..config.clone() };
+                    self.durable.write(|| Record::of_subscription(detached.clone()))?;
+                    *config = detached;
+                    state.clear();
+                }
+                End::ClientDone | End::Invalid(_) | End::Stopped => {}
+            }
+            state.end(end);
+            state.wakers()
+        };
         self.timer.notify_one();
+        wakers.into_iter().for_each(Waker::wake);
+        Ok(())
+    }
+
+    /// The messages that are not acknowledged, by id.
+    pub fn unacked(&self) -> BTreeMap<u64, Message> {
+        lock(&self.state).unacked()
     }
 
     /// Refuse what a detached subscription cannot do.
@@ -185,6 +254,7 @@ impl Subscription {
     fn each(
         &self,
         ack_ids: &[String],
+        write: impl FnOnce(&State, &[Option<AckId>]) -> Result<(), Status>,
         mut work: impl FnMut(usize, &mut State, DeliveryId, Time) -> bool,
     ) -> Result<Outcome, Status> {
         let parsed: Vec<Option<AckId>> = ack_ids.iter().map(|text| AckId::read(text)).collect();
@@ -193,6 +263,8 @@ impl Subscription {
             if !tells && let Some(malformed) = parsed.iter().position(Option::is_none) {
                 return Err(AckId::invalid(&ack_ids[malformed]));
             }
+            self.check_exists(state)?;
+            write(state, &parsed)?;
             let mut outcome = Outcome::default();
             for (index, ack_id) in parsed.iter().enumerate() {
                 let own = ack_id.filter(|ack_id| ack_id.generation == self.generation);
@@ -210,7 +282,40 @@ impl Subscription {
         Status::failed_precondition(format!("The subscription {} is detached from its topic.", self.name))
     }
 
-    fn forward(&self, dead: Vec<Entry>, now: Time) {
+    /// Nothing is written of a subscription that is deleted: another one may have its name.
+    fn check_exists(&self, state: &State) -> Result<(), Status> {
+        if state.ended() == Some(&End::Deleted) { Err(Kind::Subscription.not_found(&self.name)) } else { Ok(()) }
+    }
+
+    fn write_acked(&self, ids: impl Iterator<Item = u64>) -> Result<(), Status> {
+        if !self.durable.is_on() {
+            return Ok(());
+        }
+        let ids: BTreeSet<u64> = ids.collect();
+        if ids.is_empty() { Ok(()) } else { self.durable.write(|| Record::of_changed(Changed::acked(&self.name, ids))) }
+    }
+
+    fn write_failed(&self, failures: Vec<(u64, u32)>) {
+        if failures.is_empty() {
+            return;
+        }
+        let (failed, failures) = failures.into_iter().unzip();
+        let changed = || Changed { subscription: self.name.clone(), failed, failures, ..Changed::default() };
+        // Only the count is lost then; the message is not.
+        if let Err(status) = self.durable.write(|| Record::of_changed(changed())) {
+            log::warn!(
+                "failed deliveries of {} may be counted too low after a restart: {}",
+                self.name,
+                status.message()
+            );
+        }
+    }
+
+    /// Send dead letters to their topic. No lock of the registry or of a topic may be held.
+    pub fn forward(&self, dead: Vec<Entry>) {
+        if dead.is_empty() {
+            return;
+        }
         let policy = lock(&self.config).dead_letter_policy.clone().unwrap_or_default();
         let topic = self.names.upgrade().and_then(|names| read(&names).topics.get(&policy.dead_letter_topic).cloned());
         let Some(topic) = topic else {
@@ -219,7 +324,7 @@ impl Subscription {
         };
         let mut parts = self.name.split('/').skip(1).step_by(2);
         let (project, id) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-        topic.forward(&dead, now, |entry| {
+        let forwarded = topic.forward(&dead, &self.name, self.clock.now(), |entry| {
             vec![
                 ("CloudPubSubDeadLetterSourceDeliveryCount", entry.failures.to_string()),
                 ("CloudPubSubDeadLetterSourceSubscription", id.to_owned()),
@@ -227,7 +332,13 @@ impl Subscription {
                 ("CloudPubSubDeadLetterSourceTopicPublishTime", entry.message.published.to_rfc3339()),
             ]
         });
-        lock(&self.state).count_dead(dead.len());
+        match forwarded {
+            Ok(()) => lock(&self.state).count_dead(dead.len()),
+            Err(status) => {
+                log::warn!("dead letters of {} stay there for now: {}", self.name, status.message());
+                self.with(|state, _| state.keep_dead(dead));
+            }
+        }
     }
 }
 

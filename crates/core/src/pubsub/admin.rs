@@ -198,7 +198,7 @@ impl Client {
 /// Creating a subscription may miss its topic; the server's message has the name.
 fn missing<'a>(name: &'a str, status: &'a Status) -> &'a str {
     let is_topic = |word: &&str| word.starts_with("projects/") && word.contains("/topics/");
-    let words = status.message().split(|letter: char| letter.is_whitespace() || "()[]'\",".contains(letter));
+    let words = status.message().split(|letter: char| letter.is_whitespace() || "()[]'\",=".contains(letter));
     words.map(|word| word.trim_end_matches(['.', ')'])).find(is_topic).unwrap_or(name)
 }
 
@@ -223,4 +223,63 @@ fn create_command(name: &str) -> Option<String> {
         ["projects", project, "topics", id] => format!("solstice pubsub topics create {id} --project {project}"),
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::emulator::Emulator;
+    use crate::pubsub::connection::Connection;
+
+    const TOPIC: &str = "projects/p/topics/events";
+
+    async fn emulated() -> (Emulator, Client) {
+        let emulator = Emulator::start("127.0.0.1", 0, None).unwrap();
+        let endpoint = format!("127.0.0.1:{}", emulator.port());
+        let client = Client::connect(&Connection { endpoint, plaintext: true, credentials_file: None }).await.unwrap();
+        (emulator, client)
+    }
+
+    fn deny(emulator: &Emulator, permissions: &[&str]) {
+        emulator.access().deny(permissions.iter().map(|&permission| permission.to_owned()));
+    }
+
+    #[tokio::test]
+    async fn a_missing_topic_is_found_before_publishing() {
+        let (_emulator, client) = emulated().await;
+        let error = client.check_topic(TOPIC).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::NotFound);
+        assert!(error.to_string().contains("solstice pubsub topics create events --project p"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_topic_may_be_used_whenever_it_may_be_published_to() {
+        let (emulator, client) = emulated().await;
+        emulator.create_topic(Topic { name: TOPIC.to_owned(), ..Default::default() }).unwrap();
+        assert_eq!(client.check_topic(TOPIC).await.unwrap().unwrap().name, TOPIC);
+        deny(&emulator, &["pubsub.topics.get"]);
+        assert_eq!(client.check_topic(TOPIC).await.unwrap(), None, "roles/pubsub.publisher alone cannot read it");
+        for denied in [&["pubsub.topics.publish"][..], &["pubsub.topics.publish", "pubsub.topics.get"]] {
+            deny(&emulator, denied);
+            let error = client.check_topic(TOPIC).await.unwrap_err();
+            assert_eq!(error.kind, ErrorKind::PermissionDenied);
+            for part in ["topic events of project p", "pubsub.topics.publish", "roles/pubsub.publisher"] {
+                assert!(error.to_string().contains(part), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_topic_that_a_new_subscription_misses_is_named() {
+        let subscription = "projects/p/subscriptions/s";
+        for message in [
+            "Resource not found (Topic: projects/p/topics/missing).",
+            "Resource not found (resource=projects/p/topics/missing).",
+            "Topic 'projects/p/topics/missing' was not found",
+        ] {
+            assert_eq!(missing(subscription, &Status::not_found(message)), "projects/p/topics/missing");
+        }
+        let own = Status::not_found("Resource not found (resource=s).");
+        assert_eq!(missing(subscription, &own), subscription);
+    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes};
 use tonic::client::Grpc;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::codec::{Codec, CompressionEncoding, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status, Streaming};
@@ -15,9 +15,8 @@ use tonic_prost::ProstCodec;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pubsub::connection::{Connection, Opened};
 use crate::pubsub::credentials::Token;
-use crate::pubsub::wire::{
-    AcknowledgeRequest, Empty, ModifyAckDeadlineRequest, PublishRequest, PublishResponse, StreamingPullRequest, path,
-};
+use crate::pubsub::framed::{FRAME_HEAD_BYTES, FramedChannel};
+use crate::pubsub::wire::{AcknowledgeRequest, Empty, ModifyAckDeadlineRequest, StreamingPullRequest, path};
 
 /// The longest a unary call may take.
 pub const CALL_DEADLINE: Duration = Duration::from_secs(30);
@@ -29,7 +28,6 @@ const MAX_RESPONSE_BYTES: usize = 64 << 20;
 pub struct Client {
     grpc: Grpc<Channel>,
     opened: Arc<Opened>,
-    deadline: Duration,
 }
 
 impl Client {
@@ -37,13 +35,7 @@ impl Client {
     pub async fn connect(connection: &Connection) -> Result<Self> {
         let opened = connection.open().await?;
         let grpc = Grpc::new(opened.channel.clone()).max_decoding_message_size(MAX_RESPONSE_BYTES);
-        Ok(Self { grpc, opened, deadline: CALL_DEADLINE })
-    }
-
-    /// The same client with another deadline for its unary calls.
-    #[cfg(test)]
-    pub(crate) fn with_deadline(self, deadline: Duration) -> Self {
-        Self { deadline, ..self }
+        Ok(Self { grpc, opened })
     }
 
     /// Acknowledge deliveries; the caller keeps to the limits of a request.
@@ -63,9 +55,11 @@ impl Client {
         self.unary::<_, Empty>(path::MODIFY_ACK_DEADLINE, &request).await.map(|_| ())
     }
 
-    /// Publish one request's worth of messages.
-    pub async fn publish(&self, request: PublishRequest) -> std::result::Result<PublishResponse, Status> {
-        self.unary(path::PUBLISH, &request).await
+    /// Publish an encoded `PublishRequest` (`framed`: with the head that gRPC puts before it) within `deadline`; gives
+    /// the encoded `PublishResponse`.
+    pub async fn publish(&self, framed: Bytes, deadline: Duration, gzip: bool) -> std::result::Result<Bytes, Status> {
+        let payload = if gzip { Payload::Gzip(framed.slice(FRAME_HEAD_BYTES..)) } else { Payload::Framed(framed) };
+        self.send(path::PUBLISH, payload, deadline).await
     }
 
     /// Open a stream; its responses come as bytes, for [`super::decode`] to take apart.
@@ -112,7 +106,7 @@ impl Client {
 
     async fn ready(&self) -> std::result::Result<Grpc<Channel>, Status> {
         let mut grpc = self.grpc.clone();
-        grpc.ready().await.map_err(|e| Status::unavailable(format!("not connected: {e}")))?;
+        grpc.ready().await.map_err(not_connected)?;
         Ok(grpc)
     }
 
@@ -125,13 +119,23 @@ impl Client {
         A::decode(answer).map_err(|e| Status::internal(format!("the answer cannot be decoded: {e}")))
     }
 
-    /// A unary call of an encoded message. A refused token is replaced once.
+    /// A unary call of an encoded message.
     pub(super) async fn call(&self, path: &'static str, message: Bytes) -> std::result::Result<Bytes, Status> {
+        self.send(path, Payload::Message(message), CALL_DEADLINE).await
+    }
+
+    /// A unary call. A refused token is replaced once.
+    async fn send(
+        &self,
+        path: &'static str,
+        payload: Payload,
+        deadline: Duration,
+    ) -> std::result::Result<Bytes, Status> {
         let call = async {
             let mut replaced = false;
             loop {
                 let token = self.token().await?;
-                let status = match self.attempt(path, message.clone(), token.as_ref()).await {
+                let status = match self.attempt(path, payload.clone(), deadline, token.as_ref()).await {
                     Ok(answer) => return Ok(answer),
                     Err(status) => status,
                 };
@@ -142,23 +146,39 @@ impl Client {
                 }
             }
         };
-        match tokio::time::timeout(self.deadline, call).await {
+        match tokio::time::timeout(deadline, call).await {
             Ok(outcome) => outcome,
-            Err(_) => Err(Status::deadline_exceeded(format!("no answer within {:?}", self.deadline))),
+            Err(_) => Err(Status::deadline_exceeded(format!("no answer within {deadline:?}"))),
         }
     }
 
     async fn attempt(
         &self,
         path: &'static str,
-        message: Bytes,
+        payload: Payload,
+        deadline: Duration,
         token: Option<&Token>,
     ) -> std::result::Result<Bytes, Status> {
-        let mut request = Request::new(message);
-        request.set_timeout(self.deadline);
-        show(&mut request, token);
-        let mut grpc = self.ready().await?;
-        grpc.unary(request, PathAndQuery::from_static(path), BytesCodec).await.map(|response| response.into_inner())
+        let request = |message| {
+            let mut request = Request::new(message);
+            request.set_timeout(deadline);
+            show(&mut request, token);
+            request
+        };
+        let path = PathAndQuery::from_static(path);
+        let response = match payload {
+            Payload::Message(message) => self.ready().await?.unary(request(message), path, BytesCodec).await,
+            Payload::Gzip(message) => {
+                let mut grpc = self.ready().await?.send_compressed(CompressionEncoding::Gzip);
+                grpc.unary(request(message), path, BytesCodec).await
+            }
+            Payload::Framed(framed) => {
+                let mut grpc = Grpc::new(FramedChannel::new(self.opened.channel.clone(), framed));
+                grpc.ready().await.map_err(not_connected)?;
+                grpc.unary(request(Bytes::new()), path, BytesCodec).await
+            }
+        };
+        response.map(|response| response.into_inner())
     }
 
     /// Whose calls these are, for messages.
@@ -168,6 +188,21 @@ impl Client {
             _ => "the caller".to_owned(),
         }
     }
+}
+
+/// What a unary call sends.
+#[derive(Clone)]
+enum Payload {
+    /// A message.
+    Message(Bytes),
+    /// A message to be compressed.
+    Gzip(Bytes),
+    /// A message behind its head.
+    Framed(Bytes),
+}
+
+fn not_connected(error: tonic::transport::Error) -> Status {
+    Status::unavailable(format!("not connected: {error}"))
 }
 
 fn show<T>(request: &mut Request<T>, token: Option<&Token>) {
@@ -283,9 +318,9 @@ mod tests {
         });
         let connection = Connection { endpoint, plaintext: true, credentials_file: None };
         let deadline = Duration::from_millis(300);
-        let client = Client::connect(&connection).await.unwrap().with_deadline(deadline);
+        let client = Client::connect(&connection).await.unwrap();
         let started = std::time::Instant::now();
-        let status = client.publish(PublishRequest::default()).await.unwrap_err();
+        let status = client.publish(vec![0; FRAME_HEAD_BYTES].into(), deadline, false).await.unwrap_err();
         assert!(started.elapsed() < 10 * deadline);
         let error = Error::from_status("publishing to projects/p/topics/t", &status);
         assert_eq!((error.kind, error.code), (ErrorKind::Unavailable, Some(Code::DeadlineExceeded)));

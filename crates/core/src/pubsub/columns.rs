@@ -435,8 +435,5 @@ fn shared(array: impl Array + 'static) -> ArrayRef {
 }
 
 fn micros((seconds, nanos): (i64, i32)) -> Parsed<i64> {
-    seconds
-        .checked_mul(1_000_000)
-        .and_then(|us| us.checked_add(i64::from(nanos) / 1_000))
-        .ok_or(Malformed::PublishTime)
+    seconds.checked_mul(1_000_000).and_then(|us| us.checked_add(i64::from(nanos) / 1_000)).ok_or(Malformed::PublishTime)
 }

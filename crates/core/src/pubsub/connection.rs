@@ -14,7 +14,7 @@ use tokio::sync::OnceCell;
 use tonic::Status;
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, causes};
 use crate::per_process::PerProcess;
 use crate::pubsub::credentials::Credentials;
 use crate::runtime;
@@ -55,8 +55,10 @@ pub(crate) struct Opened {
     speaks_http2: AtomicBool,
 }
 
+type Pool = Mutex<HashMap<Connection, Arc<OnceCell<Arc<Opened>>>>>;
+
 /// What this process has opened. A child of a fork opens its own.
-static POOL: PerProcess<Mutex<HashMap<Connection, Arc<OnceCell<Arc<Opened>>>>>> = PerProcess::new();
+static POOL: PerProcess<Pool> = PerProcess::new();
 
 impl Connection {
     /// The one connection of this process to there, made on first use.
@@ -162,18 +164,4 @@ async fn first_byte(place: &str) -> std::io::Result<u8> {
     let mut stream = TcpStream::connect(place).await?;
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await?;
     stream.read_u8().await
-}
-
-/// An error with what caused it, each said once.
-pub(crate) fn causes(error: &dyn StdError) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let next = error.to_string();
-        if !text.contains(&next) {
-            text = format!("{text}: {next}");
-        }
-        cause = error.source();
-    }
-    text
 }

@@ -89,7 +89,8 @@ impl ProcessingTimes {
 
     /// Deliveries were acknowledged after so long.
     pub fn observe(&mut self, took: Duration) {
-        let second = usize::try_from(took.as_secs()).map_or(usize::MAX, |s| s + 1).min(LONGEST_LEASE.as_secs() as usize);
+        let second =
+            usize::try_from(took.as_secs()).map_or(usize::MAX, |s| s + 1).min(LONGEST_LEASE.as_secs() as usize);
         if self.seconds.len() <= second {
             self.seconds.resize(second + 1, 0);
         }

@@ -6,6 +6,7 @@ pub mod columns;
 pub mod connection;
 pub mod credentials;
 pub mod decode;
+pub mod framed;
 pub mod lease;
 pub mod ledger;
 pub mod publish;

@@ -234,7 +234,9 @@ impl<B: AsMut<Ledger> + Send + 'static> Puller<B> {
         let given_back = shared.settler.give_back(&held);
         match tokio::time::timeout(patience, async { tokio::join!(settled, given_back) }).await {
             Ok(((), Outcome { error: None, .. })) => {}
-            Ok(((), Outcome { error: Some(error), .. })) => log::warn!("{error} They come again when their leases end."),
+            Ok(((), Outcome { error: Some(error), .. })) => {
+                log::warn!("{error} They come again when their leases end.")
+            }
             Err(_) => {
                 log::warn!("{count} messages could not be given back in time; they come again when their leases end");
             }

@@ -372,8 +372,7 @@ impl StreamingService<StreamingPullRequest> for Lawless {
                 message: Some(PubsubMessage { data: vec![0; 5_000].into(), ..Default::default() }),
                 ..Default::default()
             };
-            let response =
-                wire::StreamingPullResponse { received_messages: (0..100).map(message).collect() };
+            let response = wire::StreamingPullResponse { received_messages: (0..100).map(message).collect() };
             let responses = std::iter::repeat_n(Ok(response), this.responses.unwrap_or(usize::MAX));
             let end = std::iter::once(Err(Status::unavailable("cut")));
             tokio::spawn(async move { while let Ok(Some(_)) = requests.message().await {} });

@@ -15,8 +15,7 @@ use tonic::metadata::{Ascii, MetadataValue};
 
 use super::grant::Grant;
 use super::unauthenticated;
-use crate::error::{Error, ErrorKind, Result};
-use crate::pubsub::connection::causes;
+use crate::error::{Error, ErrorKind, Result, causes};
 use crate::retry::Backoff;
 
 const MAX_ANSWER_BYTES: usize = 64 << 10;

@@ -54,7 +54,7 @@ impl TokenServer {
         self.asked.load(Ordering::SeqCst)
     }
 
-    fn user(&self, name: &str) -> Arc<Credentials> {
+    fn user(&self, name: &str) -> FromFile {
         let uri = format!("http://127.0.0.1:{}/token", self.port);
         file(name, &user_file(&uri))
     }
@@ -86,13 +86,33 @@ fn user_file(token_uri: &str) -> String {
     )
 }
 
-/// Credentials of a file with this content, which has to be the test's own.
-fn file(name: &str, content: &str) -> Arc<Credentials> {
+/// Credentials of a file that goes with them.
+struct FromFile {
+    credentials: Arc<Credentials>,
+    path: PathBuf,
+}
+
+impl std::ops::Deref for FromFile {
+    type Target = Arc<Credentials>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.credentials
+    }
+}
+
+impl Drop for FromFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Credentials of a file with this content; the name has to be the test's own.
+fn file(name: &str, content: &str) -> FromFile {
     let path = std::env::temp_dir().join(format!("solstice-credentials-{}-{name}.json", std::process::id()));
     std::fs::write(&path, content).unwrap();
     let mut credentials = Credentials::find(Some(&path));
     credentials.patience = SHORT;
-    Arc::new(credentials)
+    FromFile { credentials: Arc::new(credentials), path }
 }
 
 fn bearer(token: &Token) -> &str {
@@ -150,7 +170,7 @@ async fn many_who_ask_at_once_share_one_token() {
     let credentials = server.user("shared");
     let asking: Vec<_> = (0..50)
         .map(|_| {
-            let credentials = credentials.clone();
+            let credentials = Arc::clone(&credentials);
             tokio::spawn(async move { credentials.token().await.unwrap() })
         })
         .collect();

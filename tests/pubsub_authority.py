@@ -51,7 +51,7 @@ class Authority:
 
 
 class TokenServer:
-    """Exchanges grants for tokens: ``answer`` gets the form (empty for a metadata request) and gives status and body."""
+    """Exchanges grants for tokens: ``answer`` gets the form (none for metadata) and gives status and body."""
 
     def __init__(self) -> None:
         self.requests: list[dict[str, str]] = []
