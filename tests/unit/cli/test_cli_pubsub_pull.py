@@ -28,7 +28,7 @@ def emulator() -> Iterator[PubSubEmulator]:
 
 
 def send(emulator: PubSubEmulator, payloads: list[bytes], **columns) -> None:
-    publish(TOPIC, pa.table({"data": payloads} | columns), emulatorHost=emulator.address)
+    publish(TOPIC, pa.table({"data": payloads} | columns), emulator_host=emulator.address)
 
 
 def begin(emulator: PubSubEmulator, *arguments: str) -> subprocess.Popen[bytes]:

@@ -36,7 +36,7 @@ def new_puller(emulator: PubSubEmulator) -> Callable[..., Puller]:
 
 def send(emulator: PubSubEmulator, count: int, **columns) -> list[bytes]:
     payloads = [f"event-{number}".encode() for number in range(count)]
-    publish(TOPIC, pa.table({"data": payloads} | columns), emulatorHost=emulator.address)
+    publish(TOPIC, pa.table({"data": payloads} | columns), emulator_host=emulator.address)
     return payloads
 
 
@@ -234,7 +234,7 @@ def test_leases_are_extended_and_their_end_is_reported(emulator, new_puller) -> 
         pull(other, emulator_host=emulator.address, ack_deadline_s=10, max_lease_s=10) as lost,
     ):
         batches = [next(kept), next(kept)]
-        publish(TOPIC, pa.table({"data": [b"late"]}), emulatorHost=emulator.address)
+        publish(TOPIC, pa.table({"data": [b"late"]}), emulator_host=emulator.address)
         late = next(lost)
         wait_until(lambda: late.expired == 1, seconds=25)  # the point of this test is the passing of time
         assert [batch.expired for batch in batches] == [0, 0]

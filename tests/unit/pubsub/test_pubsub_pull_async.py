@@ -26,7 +26,7 @@ def emulator() -> Iterator[PubSubEmulator]:
 
 def send(emulator: PubSubEmulator, count: int) -> set[bytes]:
     payloads = [f"event-{number}".encode() for number in range(count)]
-    publish(TOPIC, pa.table({"data": payloads}), emulatorHost=emulator.address)
+    publish(TOPIC, pa.table({"data": payloads}), emulator_host=emulator.address)
     return set(payloads)
 
 
