@@ -41,7 +41,8 @@ impl Inner {
     async fn open(&self) -> Result<()> {
         let client = Client::connect(&self.connection).await?;
         let puller = puller::Puller::start(client, self.options.clone(), Ledger::new(self.terms)).await?;
-        let again = |_| Error::new(ErrorKind::Config, "the puller was opened already.").with_remedy("Make another one.");
+        let again =
+            |_| Error::new(ErrorKind::Config, "the puller was opened already.").with_remedy("Make another one.");
         self.opened.set(puller).map_err(again)
     }
 }

@@ -37,8 +37,9 @@ def pull(
 ) -> None:
     """Pull messages and write each as a JSON object on a line of its own.
 
-    A message is acknowledged after its line was written and flushed. Whatever else was received is given back at the end,
-    also after Ctrl-C and when nobody reads the output any more. Payloads that are no UTF-8 text stand under data_base64.
+    A message is acknowledged after its line was written and flushed. Whatever else was received is given back at the
+    end, also after Ctrl-C and when nobody reads the output any more. Payloads that are no UTF-8 text stand under
+    data_base64.
     """
     from solstice.pubsub import pull as open_puller
 
