@@ -31,7 +31,7 @@ fn run<T>(test: impl Future<Output = T>) -> T {
 }
 
 fn emulator(exactly_once: bool) -> Emulator {
-    let emulator = Emulator::start("127.0.0.1", 0, None).unwrap();
+    let emulator = Emulator::start("127.0.0.1", 0, None, None).unwrap();
     emulator.create_topic(wire::Topic { name: TOPIC.into(), ..Default::default() }).unwrap();
     let subscription = wire::Subscription {
         name: SUBSCRIPTION.into(),
