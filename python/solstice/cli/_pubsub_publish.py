@@ -116,18 +116,18 @@ def _lines(source: BufferedReader) -> Iterator[list[bytes]]:
             rest.append(chunk)
             waiting += len(chunk)
         if waiting > _MAX_LINE_BYTES:
-            raise ConfigError(
-                f"a line has more than {_MAX_LINE_BYTES} bytes.", remedy="Put each message on a line of its own."
-            )
+            break  # what there is of the line is more than any message
     if last := b"".join(rest):
         yield [last]
 
 
 def _raw_message(line: bytes) -> dict[str, Any]:
+    _check_size(line)
     return {"data": line.removesuffix(b"\r")}
 
 
 def _json_message(line: bytes) -> dict[str, Any]:
+    _check_size(line)
     message = json.loads(line)
     if not isinstance(message, dict):
         raise ValueError(f"expected a JSON object, got {type(message).__name__}")
@@ -144,6 +144,11 @@ def _json_message(line: bytes) -> dict[str, Any]:
         "attributes": attributes and list(attributes.items()),
         "ordering_key": _optional(message, "ordering_key", str),
     }
+
+
+def _check_size(line: bytes) -> None:
+    if len(line) > _MAX_LINE_BYTES:
+        raise ValueError(f"it has more than {_MAX_LINE_BYTES} bytes, which no message has")
 
 
 def _data(message: dict[str, Any]) -> bytes | None:

@@ -24,15 +24,15 @@ class PullOptions(TypedDict, total=False):
     - ``project_id``: the project of a subscription given without one; else ``GOOGLE_CLOUD_PROJECT``.
     - ``emulator_host``: host:port of an emulator; else ``PUBSUB_EMULATOR_HOST``.
     - ``endpoint``, ``credentials_file``: where Pub/Sub is, and who asks; Google's, and the application default.
-    - ``columns``: some of message_id, publish_time, data, attributes, ordering_key, delivery_attempt, in the order wanted;
-      all of them by default. What is left out costs nothing.
+    - ``columns``: some of message_id, publish_time, data, attributes, ordering_key, delivery_attempt, in the order
+      wanted; all of them by default. What is left out costs nothing.
     - ``attribute_columns``: attributes that become text columns of their own, behind the others; null where a message
       does not have the attribute.
     - ``streams``: StreamingPull streams; 1 by default.
-    - ``max_outstanding_messages``, ``max_outstanding_bytes``: the most that is held unacknowledged, in batches and in the
-      buffer; 100,000 and 256 MiB by default.
-    - ``ack_deadline_s``: the least lease of a message, 10 to 600; 60 by default. Leases are extended while the message is
-      held, by as long as almost all batches took until they were acknowledged.
+    - ``max_outstanding_messages``, ``max_outstanding_bytes``: the most that is held unacknowledged, in batches and in
+      the buffer; 100,000 and 256 MiB by default.
+    - ``ack_deadline_s``: the least lease of a message, 10 to 600; 60 by default. Leases are extended while the message
+      is held, by as long as almost all batches took until they were acknowledged.
     - ``max_lease_s``: leases are extended no longer than this; an hour by default. Then the message may come again.
     - ``max_batch_rows``: the most rows of a batch; 10,000 by default.
     - ``linger_s``: how long a batch that is not full waits for more rows; 0.05 by default.
@@ -81,7 +81,8 @@ def pull(subscription: str, **options: Unpack[PullOptions]) -> "Puller":
                 batch.ack()
 
     ``subscription`` is ``projects/P/subscriptions/S``, or S with ``project_id``. The options are those of
-    :class:`PullOptions`. Leaving ``with``, also by an error or Ctrl-C, gives back every message that was not acknowledged.
+    :class:`PullOptions`. Leaving ``with``, also by an error or Ctrl-C, gives back every message that was not
+    acknowledged.
     """
     return Puller(subscription, **options)
 
@@ -121,10 +122,10 @@ class _Puller:
     def stats(self) -> dict[str, float]:
         """What happened so far.
 
-        ``received``, of them ``redelivered`` (where Pub/Sub counts deliveries); ``leased`` (held now), of them ``buffered``
-        (not in a batch yet) and ``acking`` (acknowledgement under way), with ``held_bytes`` and ``oldest_unacked_s``;
-        ``acked``, ``nacked``, ``refused`` (acknowledged too late, exactly-once delivery), ``expired`` (lost their lease
-        while they were held); ``reconnects`` of streams.
+        ``received``, of them ``redelivered`` (where Pub/Sub counts deliveries); ``leased`` (held now), of them
+        ``buffered`` (not in a batch yet) and ``acking`` (acknowledgement under way), with ``held_bytes`` and
+        ``oldest_unacked_s``; ``acked``, ``nacked``, ``refused`` (acknowledged too late, exactly-once delivery),
+        ``expired`` (lost their lease while they were held); ``reconnects`` of streams.
         """
         counts: dict[str, float] = json.loads(self._opened().stats())
         return counts
@@ -254,11 +255,7 @@ class AsyncPuller(_Puller):
 
 
 class _Batch:
-    """What both batches are: rows, leased until they are acknowledged or given back.
-
-    A batch that is neither stays leased until ``max_lease_s``, and is given back when its puller closes. It is Arrow data
-    itself (``__arrow_c_array__``): pyarrow, Polars and others take it as it is, without a copy.
-    """
+    """What both batches are."""
 
     def __init__(self, native: "_native.PulledBatch") -> None:
         self._native = native
@@ -279,6 +276,14 @@ class _Batch:
 
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]:
         return self._native.__arrow_c_array__(requested_schema)
+
+    def split(self, rows: int) -> tuple[Self, Self]:
+        """The first ``rows`` rows and the others, to be settled apart; this batch is used up by that."""
+        if self._settled is not None:
+            raise ConfigError(f"this batch was {self._settled} already; it cannot be split now.")
+        first, others = self._native.split(rows)
+        self._settled = "split"
+        return type(self)(first), type(self)(others)
 
     def _settle(self, how: str) -> "_native.Pending | None":
         """Begin to acknowledge or to give back; None if that was done before."""
@@ -306,8 +311,8 @@ class _Batch:
 class PulledBatch(_Batch):
     """Rows of a :class:`Puller`, leased until they are acknowledged or given back.
 
-    A batch that is neither stays leased until ``max_lease_s``, and is given back when its puller closes. It is Arrow data
-    itself (``__arrow_c_array__``): pyarrow, Polars and others take it as it is, without a copy.
+    A batch that is neither stays leased until ``max_lease_s``, and is given back when its puller closes. It is Arrow
+    data itself (``__arrow_c_array__``): pyarrow, Polars and others take it as it is, without a copy.
     """
 
     def ack(self) -> None:

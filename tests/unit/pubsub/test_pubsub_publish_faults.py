@@ -68,7 +68,7 @@ def test_order_is_kept_under_bursts(emulator):
 
 def test_a_request_refused_for_good_fails_its_rows_alone(emulator):
     emulator.faults.answer("Publish", "INVALID_ARGUMENT")
-    with pytest.raises(PublishError, match="INVALID_ARGUMENT|InvalidArgument") as caught:
+    with pytest.raises(PublishError, match="InvalidArgument") as caught:
         publish(TOPIC, numbers(1_000), batch_size=100)
     error = caught.value
     assert (error.published, error.code) == (900, "INVALID_ARGUMENT")
@@ -150,7 +150,7 @@ def test_when_the_service_is_killed_every_row_is_confirmed_or_reported(tmp_path)
 
     killer = threading.Thread(target=kill_in_the_middle)
     killer.start()
-    with pytest.raises(PublishError, match="UNAVAILABLE|Unavailable") as caught, publisher:
+    with pytest.raises(PublishError, match="Unavailable") as caught, publisher:
         publisher.publish(tables())
     killer.join()
     given += 500  # the table that was refused was given too

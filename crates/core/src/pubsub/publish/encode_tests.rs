@@ -50,7 +50,12 @@ fn random_text(random: &mut Rng, longest: usize) -> String {
 fn random_row(random: &mut Rng) -> Row {
     let attributes = (random.u8(..4) > 0).then(|| {
         (0..random.usize(..4))
-            .map(|number| (format!("{number}{}", random_text(random, 255)), (random.u8(..4) > 0).then(|| random_text(random, 1_024))))
+            .map(|number| {
+                (
+                    format!("{number}{}", random_text(random, 255)),
+                    (random.u8(..4) > 0).then(|| random_text(random, 1_024)),
+                )
+            })
             .collect()
     });
     // Never empty: those are refused.
@@ -87,7 +92,8 @@ fn data_column(random: &mut Rng, rows: &[Row]) -> ArrayRef {
         1 => Arc::new(LargeBinaryArray::from_iter(cells)),
         2 => Arc::new(BinaryViewArray::from_iter(cells)),
         _ => {
-            let texts: Vec<_> = rows.iter().map(|row| row.data.clone().and_then(|data| String::from_utf8(data).ok())).collect();
+            let texts: Vec<_> =
+                rows.iter().map(|row| row.data.clone().and_then(|data| String::from_utf8(data).ok())).collect();
             text_column(random, &texts)
         }
     }
@@ -108,11 +114,9 @@ fn attribute_column(random: &mut Rng, rows: &[Row]) -> ArrayRef {
     let entries: Vec<_> = rows.iter().flat_map(|row| row.attributes.clone().unwrap_or_default()).collect();
     let names = text_column(random, &entries.iter().map(|(name, _)| Some(name.clone())).collect::<Vec<_>>());
     let values = text_column(random, &entries.iter().map(|(_, value)| value.clone()).collect::<Vec<_>>());
-    let fields: Fields = vec![
-        Field::new("key", names.data_type().clone(), true),
-        Field::new("value", values.data_type().clone(), true),
-    ]
-    .into();
+    let fields: Fields =
+        vec![Field::new("key", names.data_type().clone(), true), Field::new("value", values.data_type().clone(), true)]
+            .into();
     let item = Arc::new(Field::new("item", DataType::Struct(fields.clone()), true));
     let structs: ArrayRef = Arc::new(StructArray::new(fields, vec![names, values], None));
     let lengths = rows.iter().map(|row| row.attributes.as_ref().map_or(0, Vec::len));
@@ -237,7 +241,10 @@ fn what_the_service_would_refuse_is_named_by_row_and_column() {
     let cases = [
         (Row { data: None, ..fine() }, "row 101 of column 'data': neither data nor attributes"),
         (Row { data: Some(vec![]), attributes: Some(vec![("a".into(), None)]), key: None }, "'data': neither data"),
-        (Row { data: Some(vec![b'x'; 11_000_000]), ..fine() }, "'data': a message of 11000005 bytes; Pub/Sub takes at most 10000000"),
+        (
+            Row { data: Some(vec![b'x'; 11_000_000]), ..fine() },
+            "'data': a message of 11000005 bytes; Pub/Sub takes at most 10000000",
+        ),
         (with("", "v"), "row 101 of column 'attributes': an attribute without a name"),
         (with("googclient_x", "v"), "attribute 'googclient_x' begins with 'goog'"),
         (with(&"k".repeat(257), "v"), "the name of attribute 'kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk' of 257 bytes"),
@@ -263,11 +270,9 @@ fn everything_at_its_limit_is_taken() {
     let head = Filler::new(TOPIC, 1, 1).head_bytes();
     // Tag and length of the data take 5 bytes here, as those of the message do.
     let largest = Row { data: Some(vec![b'x'; MAX_PUBLISH_BYTES - head - 10]), ..fine() };
-    let batch = RecordBatch::try_from_iter([(
-        "data",
-        Arc::new(BinaryArray::from_iter([largest.data.as_deref()])) as ArrayRef,
-    )])
-    .unwrap();
+    let batch =
+        RecordBatch::try_from_iter([("data", Arc::new(BinaryArray::from_iter([largest.data.as_deref()])) as ArrayRef)])
+            .unwrap();
     let columns = Columns::of(&batch).unwrap();
     let bytes = measure(&columns, 1, 0, head).unwrap()[0];
     assert_eq!(head + framed_len(bytes), MAX_PUBLISH_BYTES);

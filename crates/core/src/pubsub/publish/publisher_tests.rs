@@ -65,7 +65,10 @@ impl Server {
         self.seen.lock().unwrap().accepted.clone()
     }
 
-    async fn publish(self: Arc<Self>, request: PublishRequest) -> std::result::Result<Response<PublishResponse>, Status> {
+    async fn publish(
+        self: Arc<Self>,
+        request: PublishRequest,
+    ) -> std::result::Result<Response<PublishResponse>, Status> {
         let reply = (self.script)(&request, self.calls.fetch_add(1, Ordering::SeqCst));
         let key = request.messages[0].ordering_key.clone();
         assert!(request.messages.iter().all(|message| message.ordering_key == key));
@@ -177,7 +180,8 @@ fn rows_failed(failure: PublishFailure) -> Box<Unpublished> {
 }
 
 fn failed_rows(rows: &Unpublished) -> Vec<usize> {
-    let failed: Vec<_> = rows.failures.iter().flat_map(|failure| failure.rows.clone()).map(|row| row as usize).collect();
+    let failed: Vec<_> =
+        rows.failures.iter().flat_map(|failure| failure.rows.clone()).map(|row| row as usize).collect();
     assert!(failed.is_sorted_by(|a, b| a < b), "sorted, and each once");
     failed
 }
@@ -203,7 +207,8 @@ fn a_key_has_one_request_in_flight_while_other_keys_and_rows_without_one_go_on()
 #[test]
 fn a_burst_of_unavailable_costs_no_row_and_no_order() {
     run(async {
-        let (server, client) = start(|_, call| Reply::new(if call < 5 { Err(Code::Unavailable) } else { Ok(None) })).await;
+        let (server, client) =
+            start(|_, call| Reply::new(if call < 5 { Err(Code::Unavailable) } else { Ok(None) })).await;
         let publisher = publisher(client, &PublishOptions { keep_ids: true, ..options() });
         publisher.feed(&numbers(0..200, |row| ["", "k"][row % 2].to_owned())).await.unwrap();
         let published = publisher.flush().await.unwrap();
@@ -270,7 +275,11 @@ fn a_topic_that_is_not_there_ends_it_at_once_as_an_error_of_the_topic() {
 #[test]
 fn a_service_out_of_reach_ends_it_after_the_timeout_with_every_row_reported() {
     run(async {
-        let (_server, client) = start(|_, call| Reply { delay: Duration::ZERO, outcome: if call < 3 { Ok(None) } else { Err(Code::Unavailable) } }).await;
+        let (_server, client) = start(|_, call| Reply {
+            delay: Duration::ZERO,
+            outcome: if call < 3 { Ok(None) } else { Err(Code::Unavailable) },
+        })
+        .await;
         let publisher = publisher(client, &PublishOptions { timeout: Duration::from_millis(400), ..options() });
         let started = Instant::now();
         publisher.feed(&unordered(0..5_000)).await.unwrap();

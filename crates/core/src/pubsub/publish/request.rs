@@ -53,14 +53,7 @@ impl Filler {
     pub fn new(topic: &str, max_messages: usize, max_bytes: usize) -> Self {
         let mut head = vec![0; FRAME_HEAD_BYTES];
         put_topic(&mut head, topic);
-        Self {
-            head,
-            max_messages,
-            max_bytes,
-            unordered: Filling::default(),
-            keyed: HashMap::new(),
-            keyed_bytes: 0,
-        }
+        Self { head, max_messages, max_bytes, unordered: Filling::default(), keyed: HashMap::new(), keyed_bytes: 0 }
     }
 
     /// What a request has before its messages.
@@ -73,7 +66,8 @@ impl Filler {
     pub fn has_room(&self, key: &[u8], bytes: usize) -> bool {
         self.filling(key).is_none_or(|filling| {
             filling.messages == 0
-                || (filling.messages < self.max_messages && filling.bytes + framed_len(bytes) <= self.max_bytes + FRAME_HEAD_BYTES)
+                || (filling.messages < self.max_messages
+                    && filling.bytes + framed_len(bytes) <= self.max_bytes + FRAME_HEAD_BYTES)
         })
     }
 
