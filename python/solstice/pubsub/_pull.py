@@ -260,6 +260,7 @@ class _Batch:
     def __init__(self, native: "_native.PulledBatch") -> None:
         self._native = native
         self._settled: str | None = None
+        self._pending: _native.Pending | None = None
 
     @property
     def rows(self) -> Any:
@@ -285,15 +286,15 @@ class _Batch:
         self._settled = "split"
         return type(self)(first), type(self)(others)
 
-    def _settle(self, how: str) -> "_native.Pending | None":
-        """Begin to acknowledge or to give back; None if that was done before."""
-        if self._settled == how:
-            return None
+    def _settle(self, how: str) -> "_native.Pending":
+        """Begin to acknowledge or to give back; what was begun before is only to be waited for."""
+        if self._pending is not None and self._settled == how:
+            return self._pending
         if self._settled is not None:
             raise ConfigError(f"this batch was {self._settled} already; it cannot be {how} now.")
-        pending = self._native.ack() if how == "acknowledged" else self._native.nack()
+        self._pending = self._native.ack() if how == "acknowledged" else self._native.nack()
         self._settled = how
-        return pending
+        return self._pending
 
     def _check_refused(self) -> None:
         refused = {row: (ack_id, reason) for row, ack_id, reason in self._native.refused()}
@@ -316,37 +317,29 @@ class PulledBatch(_Batch):
     """
 
     def ack(self) -> None:
-        """Acknowledge; returns when Pub/Sub has confirmed it. A second call does nothing.
+        """Acknowledge; returns when Pub/Sub has confirmed it. A second call waits for the same.
 
         Raises :class:`~solstice.errors.AcknowledgeError` for messages that Pub/Sub refused for good.
         """
-        pending = self._settle("acknowledged")
-        if pending is not None:
-            pending.wait()
-            self._check_refused()
+        self._settle("acknowledged").wait()
+        self._check_refused()
 
     def nack(self) -> None:
-        """Give back, to be delivered again, here or elsewhere. A second call does nothing."""
-        pending = self._settle("given back")
-        if pending is not None:
-            pending.wait()
+        """Give back, to be delivered again, here or elsewhere."""
+        self._settle("given back").wait()
 
 
 class AsyncPulledBatch(_Batch):
     """Rows of an :class:`AsyncPuller`; see :class:`PulledBatch`."""
 
     async def ack(self) -> None:
-        """Acknowledge; done when Pub/Sub has confirmed it. A second call does nothing.
+        """Acknowledge; done when Pub/Sub has confirmed it, which goes on when this is cancelled.
 
         Raises :class:`~solstice.errors.AcknowledgeError` for messages that Pub/Sub refused for good.
         """
-        pending = self._settle("acknowledged")
-        if pending is not None:
-            await finished(pending)
-            self._check_refused()
+        await finished(self._settle("acknowledged"))
+        self._check_refused()
 
     async def nack(self) -> None:
-        """Give back, to be delivered again, here or elsewhere. A second call does nothing."""
-        pending = self._settle("given back")
-        if pending is not None:
-            await finished(pending)
+        """Give back, to be delivered again, here or elsewhere."""
+        await finished(self._settle("given back"))

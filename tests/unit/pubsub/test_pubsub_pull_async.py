@@ -128,6 +128,21 @@ def test_a_wait_that_is_given_up_loses_no_batch(emulator) -> None:
     assert emulator.counters(SUBSCRIPTION)["acked"] == 10
 
 
+def test_an_ack_whose_wait_was_cancelled_goes_on_and_can_be_waited_for_again(emulator) -> None:
+    send(emulator, 10)
+    emulator.faults.delay("Acknowledge", 0.5)
+
+    async def consume() -> None:
+        async with puller_of(emulator) as puller:
+            batch = await anext(puller)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(batch.ack(), 0.1)
+            await batch.ack()
+            assert emulator.counters(SUBSCRIPTION)["acked"] == 10
+
+    asyncio.run(consume())
+
+
 def test_a_batch_is_of_no_use_after_the_end(emulator) -> None:
     send(emulator, 10)
 

@@ -63,7 +63,7 @@ async fn pull_once(
     let failed = |status| Error::from_status(&doing, &status);
     let (requests, receiver) = mpsc::channel(4);
     // Its own task, because the server may answer nothing at all before the first message.
-    let keepalive = AbortOnDrop(tokio::spawn(keep_alive(requests, first)));
+    let keepalive = AbortOnDrop(tokio::spawn(keep_alive(requests, first, KEEPALIVE)));
     let mut responses = tokio::select! {
         opened = client.streaming_pull(ReceiverStream::new(receiver)) => opened.map_err(failed)?,
         () = closed(closing) => return Ok(()),
@@ -97,10 +97,10 @@ async fn pull_once(
     tokio::time::timeout(DRAIN, drain).await.unwrap_or(Ok(()))
 }
 
-async fn keep_alive(requests: mpsc::Sender<StreamingPullRequest>, first: StreamingPullRequest) {
+async fn keep_alive(requests: mpsc::Sender<StreamingPullRequest>, first: StreamingPullRequest, every: Duration) {
     let mut request = first;
     while requests.send(request).await.is_ok() {
-        tokio::time::sleep(KEEPALIVE).await;
+        tokio::time::sleep(every).await;
         request = StreamingPullRequest::default();
     }
 }
@@ -111,5 +111,21 @@ pub struct AbortOnDrop<T>(pub tokio::task::JoinHandle<T>);
 impl<T> Drop for AbortOnDrop<T> {
     fn drop(&mut self) {
         self.0.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_server_hears_from_us_before_it_has_answered_at_all() {
+        let first = StreamingPullRequest { subscription: "s".into(), ..Default::default() };
+        let (requests, mut sent) = mpsc::channel(1);
+        let _keeping = AbortOnDrop(tokio::spawn(keep_alive(requests, first.clone(), Duration::from_millis(1))));
+        assert_eq!(sent.recv().await.unwrap(), first);
+        for _ in 0..3 {
+            assert_eq!(sent.recv().await.unwrap(), StreamingPullRequest::default());
+        }
     }
 }
