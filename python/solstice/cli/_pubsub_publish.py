@@ -45,9 +45,9 @@ def publish(
 ) -> None:
     """Publish messages, one a line: {"data": "...", "attributes": {...}, "ordering_key": "..."}.
 
-    Bytes that are no text go into "data_base64" instead of "data". What "solstice pubsub pull" writes is understood. Lines
-    are published as they come, messages of one ordering key in their order. The first bad line ends it; nothing after it
-    is sent.
+    Bytes that are no text go into "data_base64" instead of "data". What "solstice pubsub pull" writes is understood.
+    Lines are published as they come, messages of one ordering key in their order. The first bad line ends it; nothing
+    after it is sent.
     """
     from solstice.pubsub import Publisher
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -118,10 +119,9 @@ def test_a_line_without_an_end_is_not_read_for_ever(emulator):
     process = begin(emulator, "events", "--raw-lines")
     assert process.stdin is not None
     process.stdin.write(b"short\n")
-    with pytest.raises(BrokenPipeError):
-        while True:
-            process.stdin.write(b"x" * (1 << 20))
-    with pytest.raises(BrokenPipeError):
+    with suppress(BrokenPipeError):
+        process.stdin.write(b"x" * (200 << 20))
+    with suppress(BrokenPipeError):
         process.stdin.close()
     assert process.wait(timeout=20) == 1
     assert process.stderr is not None

@@ -156,7 +156,7 @@ def test_a_message_of_11_mb_is_refused_by_row_and_column_before_its_batch_is_sen
 
 def test_rows_before_the_refused_batch_are_published_and_counted(emulator):
     tables = [pa.table({"data": ["a", "b"]}), pa.table({"data": ["c", ""]}), pa.table({"data": ["d"]})]
-    with pytest.raises(PublishError, match="published 2 of 4 rows .* row 3 of column 'data': neither") as caught:
+    with pytest.raises(PublishError, match=r"published 2 of 4 rows .* row 3 of column 'data': neither") as caught:
         publish(TOPIC, iter(tables))
     assert emulator.published(TOPIC) == caught.value.published == 2
 
@@ -204,11 +204,17 @@ def test_a_publisher_takes_pieces_and_flushes_them(emulator):
 
 
 def test_an_error_that_leaves_the_block_stops_the_sending_and_notes_the_count(emulator):
-    with pytest.raises(RuntimeError) as caught, Publisher(TOPIC, linger_ms=60_000) as publisher:
-        publisher.publish(pa.table({"data": ["a"]}))
-        publisher.flush()
-        publisher.publish(pa.table({"data": ["b"]}))
-        raise RuntimeError
+    publisher = Publisher(TOPIC, linger_ms=60_000)
+
+    def fail_in_the_block() -> None:
+        with publisher:
+            publisher.publish(pa.table({"data": ["a"]}))
+            publisher.flush()
+            publisher.publish(pa.table({"data": ["b"]}))
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError) as caught:
+        fail_in_the_block()
     assert caught.value.__notes__ == [f"1 messages were published to {TOPIC} before."]
     with pytest.raises(PublishError, match="interrupted"):
         publisher.publish(pa.table({"data": ["c"]}))
@@ -265,8 +271,7 @@ def test_cancelling_in_an_event_loop_stops_the_sending(emulator):
 
     async def cancelled() -> None:
         publishing = asyncio.ensure_future(publish_async(TOPIC, endless()))
-        while emulator.published(TOPIC) == 0:
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(wait_until, lambda: emulator.published(TOPIC) > 0)
         publishing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await publishing

@@ -265,7 +265,7 @@ fn what_the_service_would_refuse_is_named_by_row_and_column() {
 fn everything_at_its_limit_is_taken() {
     let most = (0..100).map(|number| (format!("{number:k>256}"), Some("v".repeat(1_024)))).collect();
     let row = Row { attributes: Some(most), key: Some("k".repeat(1_024)), data: None };
-    let batch = batch(&mut Rng::with_seed(1), &[row.clone()]);
+    let batch = batch(&mut Rng::with_seed(1), std::slice::from_ref(&row));
     assert_eq!(published(&batch, 1, 1)[&0], row.message());
     let head = Filler::new(TOPIC, 1, 1).head_bytes();
     // Tag and length of the data take 5 bytes here, as those of the message do.
