@@ -214,8 +214,9 @@ fn a_subscription_that_is_not_there_or_may_not_be_read_fails_at_once() {
 fn closing_gives_back_what_was_taken_what_is_buffered_and_what_was_on_its_way() {
     let emulator = emulator(false);
     run(async {
-        publish(emulator.port(), 0..20_000).await;
-        let puller = start(emulator.port(), PullerOptions { streams: 2, ..options() }).await;
+        publish(emulator.port(), 0..20_001).await;
+        let linger = Duration::from_secs(5);
+        let puller = start(emulator.port(), PullerOptions { streams: 2, batch_rows: 777, linger, ..options() }).await;
         let taken = next(&puller).await;
         let done = ack(&puller, taken.ticket).await;
         next(&puller).await;
