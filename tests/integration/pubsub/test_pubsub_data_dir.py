@@ -430,7 +430,7 @@ def test_a_full_disk_fails_the_call_and_nothing_that_was_told_is_lost(start):
     emulator = start()
     subscribed(emulator)
     emulator.kill()
-    emulator = start(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000)))
+    emulator = start(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, resource.RLIM_INFINITY)))
     told: set[str] = set()
 
     def publish_until_it_fails() -> None:
@@ -453,11 +453,13 @@ def test_a_full_disk_fails_the_call_and_nothing_that_was_told_is_lost(start):
     made = {topic.name for topic in emulator.publisher.list_topics(project=PROJECT)}
     with pytest.raises(ResourceExhausted):
         emulator.ack(*received.values())
+    room = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    resource.prlimit(emulator.process.pid, resource.RLIMIT_FSIZE, room)
+    told.update(emulator.publish(b"there is room again"))
     emulator.kill()
     emulator = start()
     assert emulator.drain().keys() == told
     assert {topic.name for topic in emulator.publisher.list_topics(project=PROJECT)} == made
-    emulator.publish(b"there is room again")
 
 
 def test_a_folder_serves_one_emulator_at_a_time(start, tmp_path):
