@@ -12,8 +12,9 @@ use crate::retry::{Backoff, is_transient};
 
 /// The server closes a stream that hears nothing from its client.
 const KEEPALIVE: Duration = Duration::from_secs(30);
-/// How long a stream that is closed may still bring what was on its way.
+/// How long, and how much, a stream that is closed may still bring of what was on its way.
 const DRAIN: Duration = Duration::from_millis(150);
+const DRAIN_BYTES: usize = 16 << 20;
 
 /// Where a stream's responses go.
 pub trait Inbox: Send + Sync {
@@ -21,8 +22,6 @@ pub trait Inbox: Send + Sync {
     fn first_request(&self) -> StreamingPullRequest;
     /// Wait until there is room for more: the bound on memory, whatever the server sends.
     fn room(&self) -> impl Future<Output = ()> + Send;
-    /// Whether there is room now.
-    fn has_room(&self) -> bool;
     /// Take a response.
     fn receive(&self, response: &[u8]) -> Result<()>;
     /// The stream broke and will be opened again.
@@ -87,9 +86,11 @@ async fn pull_once(
     // With the requests at their end the server sends no more; what it has sent is taken, to be given back.
     drop(keepalive);
     let drain = async {
-        while inbox.has_room()
+        let mut left = DRAIN_BYTES;
+        while left > 0
             && let Ok(Some(response)) = responses.message().await
         {
+            left = left.saturating_sub(response.len());
             inbox.receive(&response)?;
         }
         Ok(())
