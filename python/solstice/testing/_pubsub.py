@@ -95,7 +95,7 @@ class PubSubEmulator:
         return self
 
     def stop(self) -> None:
-        """End every stream with UNAVAILABLE and close the port; does nothing the second time."""
+        """End every stream with UNAVAILABLE and close the port; does nothing the second time, nor in a forked child."""
         if self._native is not None:
             self._native.stop()
 
