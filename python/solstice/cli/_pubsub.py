@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from solstice.cli import _pubsub_pull, _pubsub_publish, _pubsub_resources
+from solstice.cli import _pubsub_publish, _pubsub_pull, _pubsub_resources
 from solstice.cli._output import console
 
 app = typer.Typer(help="Pub/Sub from the shell.", no_args_is_help=True)
