@@ -83,8 +83,8 @@ impl Emulator {
     }
 
     /// Deny these permissions, and no others.
-    fn deny(&self, permissions: Vec<String>) {
-        self.inner.access().deny(permissions);
+    fn deny(&self, py: Python<'_>, permissions: Vec<String>) -> PyResult<()> {
+        call(py, || self.inner.access().deny(permissions))
     }
 
     /// Where it listens.

@@ -188,7 +188,7 @@ class PubSubEmulator:
     def deny(self, *permissions: str) -> None:
         """Answer PERMISSION_DENIED to the calls that need one of these, such as ``pubsub.subscriptions.consume``.
 
-        Replaces what was denied before; without arguments everything is allowed again.
+        Replaces what was denied before; without arguments everything is allowed again. What no call needs is refused.
         """
         self._started.deny(list(permissions))
 

@@ -231,6 +231,39 @@ def test_a_fault_that_makes_no_sense_is_refused(ask, what, emulator):
         ask(emulator.faults)
 
 
+def test_a_permission_is_denied_to_every_call_that_needs_it_and_a_misspelt_one_is_refused(
+    emulator, subscriber, subscribed
+):
+    update = {"subscription": {"name": SUBSCRIPTION}, "update_mask": {"paths": ["labels"]}}
+    snapshot = {"name": "projects/p/snapshots/snap", "subscription": SUBSCRIPTION}
+    emulator.deny("pubsub.subscriptions.update", "pubsub.snapshots.create")
+    with pytest.raises(exceptions.PermissionDenied):
+        subscriber.update_subscription(request=update)
+    with pytest.raises(exceptions.PermissionDenied):
+        subscriber.create_snapshot(request=snapshot)
+    with pytest.raises(ConfigError, match=r"pubsub\.subscription\.update.*pubsub\.topics\.publish"):
+        emulator.deny("pubsub.subscription.update")
+    emulator.deny()
+    subscriber.update_subscription(request=update)
+    subscriber.create_snapshot(request=snapshot)
+
+
+def test_a_dead_letter_is_kept_where_acknowledged_messages_are(emulator, subscriber, publish):
+    emulator.create_topic(TOPIC)
+    emulator.create_topic(DEAD)
+    emulator.create_subscription(
+        SUBSCRIPTION, TOPIC, dead_letter_topic=DEAD, retain_acked_messages=True, max_delivery_attempts=5
+    )
+    publish(b"poison")
+    for _ in range(5):
+        emulator.advance(20)
+        subscriber.pull(subscription=SUBSCRIPTION, max_messages=1)
+    emulator.advance(20)
+    assert emulator.counters(SUBSCRIPTION)["dead_lettered"] == 1
+    subscriber.seek(request={"subscription": SUBSCRIPTION, "time": {"seconds": 1}})
+    assert emulator.counters(SUBSCRIPTION)["backlog"] == 1
+
+
 def test_the_clock_does_not_go_back(emulator):
     with pytest.raises(ConfigError, match="-1"):
         emulator.advance(-1)

@@ -36,9 +36,16 @@ impl Access {
         self.rules().token = token;
     }
 
-    /// Deny these permissions from now on, and no others.
-    pub fn deny(&self, permissions: impl IntoIterator<Item = String>) {
-        self.rules().denied = permissions.into_iter().collect();
+    /// Deny these permissions from now on, and no others. One that no call needs is an error.
+    pub fn deny(&self, permissions: impl IntoIterator<Item = String>) -> Result<()> {
+        let denied: HashSet<String> = permissions.into_iter().collect();
+        let is_needed = |name: &String| NEEDED.iter().any(|(_, needed)| needed.contains(&name.as_str()));
+        if let Some(unknown) = denied.iter().find(|name| !is_needed(name)) {
+            return Err(Error::new(ErrorKind::Config, format!("no call of the emulator needs {unknown:?}."))
+                .with_remedy("Name a permission such as pubsub.topics.publish or pubsub.subscriptions.consume."));
+        }
+        self.rules().denied = denied;
+        Ok(())
     }
 
     fn rules(&self) -> MutexGuard<'_, Rules> {
@@ -53,12 +60,10 @@ impl Access {
                 return Err(Status::unauthenticated("Request had invalid authentication credentials."));
             }
         }
-        match permission(request.uri().path()) {
-            Some(needed) if rules.denied.contains(needed) => {
-                Err(Status::permission_denied("User not authorized to perform this action."))
-            }
-            _ => Ok(()),
+        if needed(request.uri().path()).iter().any(|permission| rules.denied.contains(*permission)) {
+            return Err(Status::permission_denied("User not authorized to perform this action."));
         }
+        Ok(())
     }
 
     fn granted(&self, request: TestIamPermissionsRequest) -> TestIamPermissionsResponse {
@@ -68,23 +73,36 @@ impl Access {
     }
 }
 
-/// What a call needs, as far as it can be denied.
-fn permission(call: &str) -> Option<&'static str> {
-    Some(match call {
-        path::PUBLISH => "pubsub.topics.publish",
-        path::CREATE_TOPIC => "pubsub.topics.create",
-        path::GET_TOPIC => "pubsub.topics.get",
-        path::LIST_TOPICS => "pubsub.topics.list",
-        path::DELETE_TOPIC => "pubsub.topics.delete",
-        path::CREATE_SUBSCRIPTION => "pubsub.subscriptions.create",
-        path::GET_SUBSCRIPTION => "pubsub.subscriptions.get",
-        path::LIST_SUBSCRIPTIONS => "pubsub.subscriptions.list",
-        path::DELETE_SUBSCRIPTION => "pubsub.subscriptions.delete",
-        "/google.pubsub.v1.Subscriber/Pull" | path::STREAMING_PULL | path::ACKNOWLEDGE | path::MODIFY_ACK_DEADLINE => {
-            "pubsub.subscriptions.consume"
-        }
-        _ => return None,
-    })
+/// The calls that can be denied, and the permissions that each needs.
+const NEEDED: [(&str, &[&str]); 22] = [
+    ("Publisher/Publish", &["pubsub.topics.publish"]),
+    ("Publisher/CreateTopic", &["pubsub.topics.create"]),
+    ("Publisher/GetTopic", &["pubsub.topics.get"]),
+    ("Publisher/UpdateTopic", &["pubsub.topics.update"]),
+    ("Publisher/ListTopics", &["pubsub.topics.list"]),
+    ("Publisher/DeleteTopic", &["pubsub.topics.delete"]),
+    ("Publisher/DetachSubscription", &["pubsub.topics.detachSubscription"]),
+    ("Subscriber/CreateSubscription", &["pubsub.subscriptions.create", "pubsub.topics.attachSubscription"]),
+    ("Subscriber/GetSubscription", &["pubsub.subscriptions.get"]),
+    ("Subscriber/UpdateSubscription", &["pubsub.subscriptions.update"]),
+    ("Subscriber/ListSubscriptions", &["pubsub.subscriptions.list"]),
+    ("Subscriber/DeleteSubscription", &["pubsub.subscriptions.delete"]),
+    ("Subscriber/Pull", &["pubsub.subscriptions.consume"]),
+    ("Subscriber/StreamingPull", &["pubsub.subscriptions.consume"]),
+    ("Subscriber/Acknowledge", &["pubsub.subscriptions.consume"]),
+    ("Subscriber/ModifyAckDeadline", &["pubsub.subscriptions.consume"]),
+    ("Subscriber/Seek", &["pubsub.subscriptions.consume"]),
+    ("Subscriber/CreateSnapshot", &["pubsub.snapshots.create", "pubsub.subscriptions.consume"]),
+    ("Subscriber/GetSnapshot", &["pubsub.snapshots.get"]),
+    ("Subscriber/UpdateSnapshot", &["pubsub.snapshots.update"]),
+    ("Subscriber/ListSnapshots", &["pubsub.snapshots.list"]),
+    ("Subscriber/DeleteSnapshot", &["pubsub.snapshots.delete"]),
+];
+
+/// What the call at a path needs.
+fn needed(path: &str) -> &'static [&'static str] {
+    let call = path.strip_prefix("/google.pubsub.v1.").unwrap_or_default();
+    NEEDED.iter().find(|(known, _)| *known == call).map_or(&[], |(_, permissions)| permissions)
 }
 
 /// A service behind the rules. Which permissions somebody has, it answers itself.

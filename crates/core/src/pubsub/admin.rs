@@ -241,7 +241,7 @@ mod tests {
     }
 
     fn deny(emulator: &Emulator, permissions: &[&str]) {
-        emulator.access().deny(permissions.iter().map(|&permission| permission.to_owned()));
+        emulator.access().deny(permissions.iter().map(|&permission| permission.to_owned())).unwrap();
     }
 
     #[tokio::test]

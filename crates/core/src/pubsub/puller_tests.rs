@@ -196,11 +196,11 @@ fn a_subscription_that_is_not_there_or_may_not_be_read_fails_at_once() {
         let error = try_start(emulator.port(), nobody).await.err().unwrap();
         assert_eq!(error.kind, ErrorKind::NotFound);
         assert!(error.message.contains("projects/test/subscriptions/nobody"), "{error}");
-        emulator.access().deny(["pubsub.subscriptions.consume".to_owned()]);
+        emulator.access().deny(["pubsub.subscriptions.consume".to_owned()]).unwrap();
         let error = try_start(emulator.port(), options()).await.err().unwrap();
         assert_eq!(error.kind, ErrorKind::PermissionDenied);
         assert!(error.to_string().contains("roles/pubsub.subscriber"), "{error}");
-        emulator.access().deny([]);
+        emulator.access().deny([]).unwrap();
         // Also later, when the stream is opened again.
         let puller = start(emulator.port(), options()).await;
         emulator.answer("StreamingPull", "PERMISSION_DENIED", 1).unwrap();
