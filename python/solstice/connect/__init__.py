@@ -18,9 +18,28 @@ The map, from the user to the wire:
 Importing this package imports neither grpc nor protobuf nor pyarrow: ``connect()`` and results do.
 """
 
-from solstice.connect import types
+from solstice.connect import functions, types
+from solstice.connect._column import Column
 from solstice.connect._dataframe import DataFrame
+from solstice.connect._group import GroupedData
+from solstice.connect._observation import Observation
 from solstice.connect._row import Row
 from solstice.connect._session import Session, connect, local
+from solstice.connect._storage import StorageLevel
+from solstice.connect._window import Window, WindowSpec
 
-__all__ = ["DataFrame", "Row", "Session", "connect", "local", "types"]
+__all__ = [
+    "Column",
+    "DataFrame",
+    "GroupedData",
+    "Observation",
+    "Row",
+    "Session",
+    "StorageLevel",
+    "Window",
+    "WindowSpec",
+    "connect",
+    "functions",
+    "local",
+    "types",
+]
