@@ -90,7 +90,7 @@ class Combining(Selecting):
         )
         return self._derive(relation, other)
 
-    def _join_as_of(
+    def join_as_of(
         self,
         other: "Combining",
         left_as_of_column: ColumnOrName,
@@ -102,8 +102,8 @@ class Combining(Selecting):
         allow_exact_matches: bool = True,
         direction: str = "backward",
     ) -> Self:
-        """Each row with the nearest one in time; private in PySpark, too."""
-        self._check_same_session(other, "_join_as_of")
+        """Each row with the last one of the other before it in time; ``direction`` may be forward or nearest."""
+        self._check_same_session(other, "join_as_of")
         condition, names = _condition(on)
         relation = plan.AsOfJoin(
             self._relation,

@@ -32,7 +32,7 @@ def create_relation(
         names = names or [str(name) for name in (struct.names if struct else data.columns)]
         table = _cast(_pandas_table(data), struct, config)
     elif _is_numpy(data):
-        table, names = _cast(_numpy_table(data), struct, config), names or _numpy_names(data)
+        table, names = _cast(_numpy_table(data, names), struct, config), None
     elif hasattr(data, "__arrow_c_stream__"):
         table = _cast(require("pyarrow", "spark").table(data), struct, config)
         names = names or ([] if struct else list(table.column_names))
@@ -82,9 +82,10 @@ def _cast(table: Any, struct: types.StructType | None, config: dict[str, str]) -
         return table  # the caller reports it
     columns = []
     for column, field in zip(table.columns, target, strict=True):
-        naive = pa.types.is_timestamp(column.type) and column.type.tz is None
-        if naive and isinstance(field.data_type, types.TimestampType):
-            column = compute.assume_timezone(column, config.get(_TIME_ZONE, "UTC"))
+        if pa.types.is_timestamp(column.type):
+            column = column.cast(pa.timestamp("us", column.type.tz), safe=False)  # Spark has no nanoseconds
+            if column.type.tz is None and isinstance(field.data_type, types.TimestampType):
+                column = compute.assume_timezone(column, config.get(_TIME_ZONE, "UTC"))
         columns.append(column)
     wanted = arrow_schema(target)
     return pa.Table.from_arrays(columns, names=wanted.names).cast(wanted)
@@ -106,15 +107,12 @@ def _is_numpy(data: Any) -> bool:
     return type(data).__module__ == "numpy" and hasattr(data, "ndim")
 
 
-def _numpy_table(data: Any) -> Any:
+def _numpy_table(data: Any, names: list[str] | None) -> Any:
     if data.ndim not in (1, 2):
         raise InvalidPlanError(f"an array of {data.ndim} dimensions is no table.", remedy="Pass one of 1 or 2.")
     pa = require("pyarrow", "spark")
     columns = [data] if data.ndim == 1 else [data[:, i] for i in range(data.shape[1])]
-    return pa.table([pa.array(column) for column in columns], names=_numpy_names(data))
-
-
-def _numpy_names(data: Any) -> list[str]:
-    if data.ndim == 1 or data.shape[1] == 1:
-        return ["value"]
-    return [f"_{i}" for i in range(1, data.shape[1] + 1)]
+    names = names or (["value"] if len(columns) == 1 else [f"_{i}" for i in range(1, len(columns) + 1)])
+    if len(names) != len(columns):
+        raise InvalidPlanError(f"the array has {len(columns)} columns, not {len(names)}.", remedy="Pass as many names.")
+    return pa.table([pa.array(column) for column in columns], names=names)

@@ -29,7 +29,7 @@ _MAX_POLARS_BYTES = 64 * 1024 * 1024
 _SHOWN_WIDTH = 20
 
 
-@camel_cased(to_df="toDF", to_json="toJSON")
+@camel_cased(to_df="toDF", to_json="toJSON", join_as_of="_joinAsOf")  # the last is private in PySpark
 class DataFrame(Kept):
     """A lazy table on the server. Sessions make DataFrames; each method that transforms one returns a new one.
 

@@ -42,7 +42,6 @@ _NUMPY = {
     "int64": ("long", int),
     "float32": ("float", float),
     "float64": ("double", float),
-    "str": ("string", str),
 }
 
 
@@ -85,7 +84,7 @@ def literal(value: Any) -> Literal:
         case list():
             return _array(value)
     if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
-        kind, python = _NUMPY.get(value.dtype.name.rstrip("_").split("[")[0], ("", None))
+        kind, python = _NUMPY.get(value.dtype.name, ("", None))
         if python is not None:
             return Literal(kind, python(value))
     raise InvalidPlanError(

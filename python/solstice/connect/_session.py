@@ -81,7 +81,7 @@ def local(config: Mapping[str, str] | None = None) -> "Session":
     return session
 
 
-@camel_cased()
+@camel_cased(create_dataframe="createDataFrame", empty_dataframe="emptyDataFrame")
 class Session:
     """A session on a server. A context manager: leaving it stops the session."""
 

@@ -161,7 +161,7 @@ def try_make_timestamp_ntz(
 
 def _timestamp(name: str, parts: _Parts, date_and_time: _Parts, timezone: ColumnOrName | None = None) -> Column:
     given = [group for group in (parts, date_and_time) if any(part is not None for part in group)]
-    if len(given) != 1 or None in given[0]:
+    if len(given) != 1 or any(part is None for part in given[0]):
         raise InvalidPlanError(
             f"{name}() takes either years to secs, all six, or date and time.", remedy="Pass one of the two groups."
         )

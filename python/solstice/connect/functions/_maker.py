@@ -26,6 +26,16 @@ from solstice.connect._expressions import Expression, Function, Lambda, LambdaVa
 from solstice.errors import InvalidPlanError
 
 _LAMBDA_NAMES = ("x", "y", "z")
+_NUMPY_TYPES: dict[str, types.DataType] = {
+    "bool": types.BooleanType(),
+    "int8": types.ByteType(),
+    "int16": types.ShortType(),
+    "int32": types.IntegerType(),
+    "int64": types.LongType(),
+    "float32": types.FloatType(),
+    "float64": types.DoubleType(),
+    "str": types.StringType(),
+}
 _next_variable = itertools.count().__next__
 
 
@@ -105,10 +115,10 @@ def random_seed() -> Column:
 
 
 def _numpy_type(name: str) -> types.DataType:
-    from solstice.connect._type_json import parse_type
-
-    names = {"int8": "byte", "int16": "short", "int32": "integer", "int64": "long", "bool": "boolean", "str": "string"}
-    return parse_type({"float32": "float", "float64": "double"}.get(name) or names.get(name.split("[")[0], name))
+    data_type = _NUMPY_TYPES.get("str" if name.startswith("str") else name)
+    if data_type is None:
+        raise InvalidPlanError(f"an array of {name} cannot be a literal.", remedy="Convert it to a list.")
+    return data_type
 
 
 # What generated functions use; the underscores keep clear of the names of their parameters.
