@@ -73,6 +73,17 @@ test-integration: build ## pytest with the real Spark
 	$(call say,pytest: integration)
 	pytest tests/integration
 
+##@ Benchmarks: ours and the peers in one run; benches/results/NAME.json
+.PHONY: bench bench-pubsub bench-pubsub-soak
+bench: bench-pubsub ## every benchmark but the soak
+
+bench-pubsub: build ## receive, publish, project: against the official client, polars, pyarrow
+	PYTHONPATH=tests python benches/pubsub.py
+
+MINUTES ?= 30
+bench-pubsub-soak: build ## MINUTES=30 at half the peak rate: memory stays flat
+	python benches/pubsub_soak.py --minutes $(MINUTES)
+
 ##@ The rest
 .PHONY: fmt wheel lock clean help preflight
 fmt: $(INSTALLED) ## format Python and Rust

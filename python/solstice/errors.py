@@ -14,8 +14,12 @@
     │   ├── UnauthenticatedError         no credentials, or bad ones
     │   ├── InvalidRequestError          the service refused the request as malformed
     │   ├── UnavailableError             the service could not be reached within the deadline
+    │   ├── PublishError                 rows that were not published, and why
     │   ├── AgentLostError               the agent of a streaming query is gone; nothing is lost, restart the query
     │   ├── PartUnavailableError         a part of a batch could not be read whole
+    │   ├── AcknowledgeError             acknowledgements came too late and were refused for good
+    │   ├── PullerClosedError            a puller, or a batch of it, was used after its end
+    │   ├── CorruptRowError              a payload does not fit its schema, in mode FAILFAST
     │   └── UnsupportedTriggerError      a trigger under which nothing would ever be acknowledged
     ├── PipelineError                    jobs, queues, payloads, workers
     │   ├── QueueError                   the queue refused or failed
@@ -41,6 +45,7 @@
 Every error carries ``remedy``: what to do about it, in one sentence, or None. It is part of the message.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -143,12 +148,70 @@ class UnavailableError(PubSubError):
     """The service could not be reached within the deadline."""
 
 
+@dataclass(frozen=True)
+class RowFailure:
+    """Rows that were not published, as far as anybody knows, and the reason; part of :class:`PublishError`.
+
+    ``rows`` counts from the first row that was given. ``column`` names the column at fault when the rows themselves are;
+    ``code`` is the gRPC status name when the service answered.
+    """
+
+    rows: range
+    reason: str
+    column: str | None = None
+    code: str | None = None
+
+
+class PublishError(PubSubError):
+    """Some rows were not published: ``failures`` says which and why, by row; ``published`` counts the others."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        published: int = 0,
+        failures: tuple[RowFailure, ...] = (),
+        code: str | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        super().__init__(message, code=code, remedy=remedy)
+        self.published = published
+        self.failures = failures
+
+
 class AgentLostError(PubSubError):
     """The agent of a streaming query is gone. Nothing is lost: its messages come again after a restart."""
 
 
 class PartUnavailableError(PubSubError):
     """A part of a batch could not be read whole; the task fails rather than read less."""
+
+
+class AcknowledgeError(PubSubError):
+    """Acknowledgements came too late and were refused for good; these messages come again.
+
+    ``acked`` is how many were confirmed, ``refused`` has the others: from the row in the batch to (ack id, reason).
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        acked: int = 0,
+        refused: dict[int, tuple[str, str]] | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        super().__init__(message, remedy=remedy)
+        self.acked = acked
+        self.refused = refused or {}
+
+
+class PullerClosedError(PubSubError):
+    """A puller, or a batch of it, was used after its end; what it held was given back."""
+
+
+class CorruptRowError(PubSubError):
+    """A payload is malformed or does not fit its schema; raised in mode FAILFAST only."""
 
 
 class UnsupportedTriggerError(PubSubError):

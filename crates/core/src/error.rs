@@ -1,6 +1,8 @@
 //! The one error type of the core. Its kinds map one to one to classes of `solstice.errors`.
 
+use std::error::Error as StdError;
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tonic::{Code, Status};
@@ -13,6 +15,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum ErrorKind {
     /// An argument or option is wrong.
     Config,
+    /// A column of a schema has a type that cannot be had.
+    UnsupportedType,
     /// No such topic or subscription.
     NotFound,
     /// A topic or subscription of that name is there already.
@@ -29,6 +33,10 @@ pub enum ErrorKind {
     AgentLost,
     /// A part of a batch could not be read whole.
     PartUnavailable,
+    /// A puller was closed, and what it held was given back.
+    Closed,
+    /// A payload does not fit its schema, and the caller wants to stop at that.
+    CorruptRow,
     /// Pub/Sub failed in another way.
     PubSub,
     /// The core itself failed: a bug.
@@ -63,8 +71,26 @@ impl Error {
         self
     }
 
+    /// As the status of a call that failed before the server could; [`Error::from_status`] finds it there again.
+    pub fn into_status(self) -> Status {
+        let code = match self.kind {
+            ErrorKind::Unauthenticated => Code::Unauthenticated,
+            ErrorKind::Unavailable => Code::Unavailable,
+            // Nobody's answer, but no reason to try again.
+            _ => Code::FailedPrecondition,
+        };
+        let mut status = Status::new(code, self.to_string());
+        status.set_source(Arc::new(self));
+        status
+    }
+
     /// The error of a gRPC call; `doing` says what was tried and on which resource.
     pub fn from_status(doing: &str, status: &Status) -> Self {
+        if let Some(cause) = status.source().and_then(|source| source.downcast_ref::<Self>()) {
+            let message = format!("{doing}: {}", cause.message);
+            let code = Some(status.code()).filter(|code| *code != Code::FailedPrecondition);
+            return Self { message, code, ..cause.clone() };
+        }
         let (kind, remedy) = match status.code() {
             Code::NotFound => (ErrorKind::NotFound, Some("Check the name, or create it first.")),
             Code::AlreadyExists => (ErrorKind::AlreadyExists, None),
@@ -84,7 +110,7 @@ impl Error {
         };
         Self {
             kind,
-            message: format!("{doing}: {} ({:?}).", status.message(), status.code()),
+            message: format!("{doing}: {} ({:?}).", said(status.message().to_owned(), status.source()), status.code()),
             remedy: remedy.map(str::to_owned),
             code: Some(status.code()),
         }
@@ -102,6 +128,22 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// An error with what caused it, each said once.
+pub(crate) fn causes(error: &dyn StdError) -> String {
+    said(error.to_string(), error.source())
+}
+
+fn said(mut text: String, mut cause: Option<&(dyn StdError + 'static)>) -> String {
+    while let Some(error) = cause {
+        let next = error.to_string();
+        if !text.contains(&next) {
+            text = format!("{text}: {next}");
+        }
+        cause = error.source();
+    }
+    text
+}
 
 /// `tonic::Code` is no serde type; its number is.
 mod code_as_number {

@@ -1,5 +1,6 @@
 //! Solstice's data plane. No Python in it: `crates/py` binds what Python needs.
 //!
+//! - [`project`]: JSON and Avro payloads into typed columns.
 //! - [`pubsub`]: the wire messages, the client, pulling with leases, publishing, decoding into Arrow.
 //! - [`agent`]: the process that owns a streaming query's connections and unacknowledged rows.
 //! - [`emulator`]: a Pub/Sub server for tests, demos and benchmarks.
@@ -11,6 +12,7 @@ pub mod emulator;
 pub mod error;
 pub mod logging;
 pub mod per_process;
+pub mod project;
 pub mod pubsub;
 pub mod retry;
 pub mod runtime;

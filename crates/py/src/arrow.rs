@@ -3,12 +3,15 @@
 use std::sync::Mutex;
 
 use arrow_array::RecordBatchReader;
+use arrow_array::ffi::FFI_ArrowSchema;
 use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
+use arrow_schema::Schema;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
 const STREAM: &std::ffi::CStr = c"arrow_array_stream";
+const SCHEMA: &std::ffi::CStr = c"arrow_schema";
 
 /// A stream of record batches that Python can take once, through `__arrow_c_stream__`.
 #[pyclass(frozen)]
@@ -52,4 +55,20 @@ pub fn import_stream(object: &Bound<'_, PyAny>) -> PyResult<RecordBatchStreamRea
     // SAFETY: the name says that the capsule holds an ArrowArrayStream; from_raw moves it out and leaves an empty one
     // behind, as the protocol asks for.
     unsafe { RecordBatchStreamReader::from_raw(pointer.as_ptr()) }.map_err(|e| PyValueError::new_err(e.to_string()))
+}
+
+/// The schema of any Python object with `__arrow_c_schema__`.
+#[allow(unsafe_code)]
+pub fn import_schema(object: &Bound<'_, PyAny>) -> PyResult<Schema> {
+    if !object.hasattr("__arrow_c_schema__")? {
+        let found = object.get_type().name()?.to_string();
+        return Err(PyTypeError::new_err(format!(
+            "expected an Arrow schema (an object with __arrow_c_schema__, such as a pyarrow.Schema), got {found}"
+        )));
+    }
+    let capsule = object.call_method0("__arrow_c_schema__")?.cast_into::<PyCapsule>()?;
+    let pointer = capsule.pointer_checked(Some(SCHEMA))?.cast::<FFI_ArrowSchema>();
+    // SAFETY: the name says that the capsule holds an ArrowSchema, and the capsule outlives the borrow.
+    let schema = unsafe { pointer.as_ref() };
+    Schema::try_from(schema).map_err(|e| PyValueError::new_err(e.to_string()))
 }

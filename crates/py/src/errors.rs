@@ -27,6 +27,7 @@ fn from_panic(panic: &(dyn Any + Send)) -> Error {
 pub fn to_python(py: Python<'_>, error: &Error) -> PyErr {
     let class = match error.kind {
         ErrorKind::Config => "ConfigError",
+        ErrorKind::UnsupportedType => "UnsupportedTypeError",
         ErrorKind::NotFound => "NotFoundError",
         ErrorKind::AlreadyExists => "AlreadyExistsError",
         ErrorKind::PermissionDenied => "PermissionDeniedError",
@@ -35,6 +36,8 @@ pub fn to_python(py: Python<'_>, error: &Error) -> PyErr {
         ErrorKind::Unavailable => "UnavailableError",
         ErrorKind::AgentLost => "AgentLostError",
         ErrorKind::PartUnavailable => "PartUnavailableError",
+        ErrorKind::Closed => "PullerClosedError",
+        ErrorKind::CorruptRow => "CorruptRowError",
         ErrorKind::PubSub => "PubSubError",
         ErrorKind::Native => "NativeError",
     };
@@ -52,7 +55,7 @@ fn build(py: Python<'_>, class: &str, error: &Error) -> PyResult<PyErr> {
 }
 
 /// `NotFound` as gRPC spells it: `NOT_FOUND`.
-fn status_name(code: impl std::fmt::Debug) -> String {
+pub fn status_name(code: impl std::fmt::Debug) -> String {
     let mut name = String::new();
     for (index, letter) in format!("{code:?}").char_indices() {
         if index > 0 && letter.is_ascii_uppercase() {

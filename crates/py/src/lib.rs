@@ -1,12 +1,19 @@
 //! `solstice._native`: the bindings of `solstice-core`. This file only registers; each module binds one thing.
 
+mod admin;
 mod agent;
 mod arrow;
 mod build_info;
+mod connection;
 mod emulator;
 mod errors;
 mod logging;
+mod pending;
+mod process;
+mod project;
 mod publish;
+mod pull;
+mod waiting;
 
 use pyo3::prelude::*;
 
@@ -16,11 +23,18 @@ mod _native {
     use super::*;
 
     #[pymodule_export]
+    use admin::{
+        create_subscription, create_topic, delete_subscription, delete_topic, get_subscription, get_topic,
+        list_subscriptions, list_topics,
+    };
+    #[pymodule_export]
     use agent::{Agent, read_part, run_agent};
     #[pymodule_export]
     use arrow::ArrowStream;
     #[pymodule_export]
     use build_info::{build_profile, source_fingerprint};
+    #[pymodule_export]
+    use connection::Connection;
     #[pymodule_export]
     use emulator::Emulator;
     #[pymodule_export]
@@ -28,7 +42,13 @@ mod _native {
     #[pymodule_export]
     use logging::{close_logs, drain_logs, set_log_level, write_log};
     #[pymodule_export]
-    use publish::publish;
+    use pending::Pending;
+    #[pymodule_export]
+    use project::Projection;
+    #[pymodule_export]
+    use publish::Publisher;
+    #[pymodule_export]
+    use pull::{PulledBatch, Puller};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

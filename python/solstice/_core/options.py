@@ -60,10 +60,13 @@ class Option:
 class OptionValues:
     """The parsed values of a table, by name in any case. It can be pickled; its repr masks the secrets."""
 
-    def __init__(self, values: dict[str, Any], given: frozenset[str], secrets: frozenset[str]) -> None:
+    def __init__(
+        self, values: dict[str, Any], given: frozenset[str], written: frozenset[str], secrets: frozenset[str]
+    ) -> None:
         self._values = values
         self._keys = {name.lower(): name for name in values}
         self._given = given
+        self._written = written
         self._secrets = secrets
 
     def __getitem__(self, name: str) -> Any:
@@ -72,6 +75,10 @@ class OptionValues:
     def given(self, name: str) -> bool:
         """Whether the option was set, by the caller or by the environment, rather than left to its default."""
         return self._keys[name.lower()] in self._given
+
+    def written(self, name: str) -> bool:
+        """Whether the caller set the option, rather than the environment or its default."""
+        return self._keys[name.lower()] in self._written
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
@@ -117,7 +124,8 @@ class OptionTable:
                 values[option.name] = self._convert(option, source, raw)
                 set_names.add(option.name)
         secrets = frozenset(option.name for option in self.options if option.secret)
-        return OptionValues(values, frozenset(set_names), secrets)
+        by_caller = frozenset(self._by_key[key].name for key in written)
+        return OptionValues(values, frozenset(set_names), by_caller, secrets)
 
     def markdown(self) -> str:
         """The table for the docs."""

@@ -72,7 +72,7 @@ class _Run:
 
         try:
             for table in events(self._count):
-                publish(TOPIC, table, emulatorHost=self._emulator.address)
+                publish(TOPIC, table, emulator_host=self._emulator.address)
         # Whatever it is, the main thread raises it; it must not die silently in this one.
         except Exception as error:  # noqa: BLE001
             self._failure = error

@@ -8,6 +8,20 @@ served by three kinds of processes:
 - the workers (``_reader`` again, ``read``): each streams one part of a batch from the agent.
 """
 
-from solstice.pubsub._publish import publish
+from solstice.pubsub._publish import Publisher, PublishOptions, PublishResult, publish, publish_async
+from solstice.pubsub._pull import AsyncPulledBatch, AsyncPuller, PulledBatch, Puller, PullOptions, pull, pull_async
 
-__all__ = ["publish"]
+__all__ = [
+    "AsyncPulledBatch",
+    "AsyncPuller",
+    "PublishOptions",
+    "PublishResult",
+    "Publisher",
+    "PullOptions",
+    "PulledBatch",
+    "Puller",
+    "publish",
+    "publish_async",
+    "pull",
+    "pull_async",
+]

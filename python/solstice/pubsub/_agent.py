@@ -50,7 +50,7 @@ class AgentProcess:
         self.token = token
 
     @classmethod
-    def start(cls, subscription: str, address: str, values: OptionValues) -> "AgentProcess":
+    def start(cls, subscription: str, connection: _native.Connection, values: OptionValues) -> "AgentProcess":
         """Start an agent and wait until it pulls, or raise what keeps it from doing so."""
         epoch, token = str(uuid.uuid4()), secrets.token_hex(32)
         folder = _private_folder()
@@ -58,7 +58,7 @@ class AgentProcess:
         config = {
             "epoch": epoch,
             "subscription": subscription,
-            "address": address,
+            "connection": json.loads(connection.as_json()),
             "streams": values["streams"],
             "ack_deadline_s": round(values["ackDeadline"]),
             "max_lease_s": round(values["maxLeaseDuration"]),

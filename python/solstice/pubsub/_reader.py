@@ -18,7 +18,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from solstice._core.options import OptionValues
 from solstice.errors import PartUnavailableError, UnsupportedTriggerError
 from solstice.pubsub._agent import AgentProcess, Batch
-from solstice.pubsub._options import endpoint, resource_name
+from solstice.pubsub._connection import connection
+from solstice.pubsub._options import resource_name
 
 # Without a wait Spark asks 65 times a second when there is nothing to read.
 _IDLE_WAIT_MS = 500
@@ -42,7 +43,7 @@ class PubSubStreamReader(DataSourceStreamReader):  # type: ignore[misc]
     def __init__(self, values: OptionValues) -> None:
         self._values = values
         self._subscription = resource_name("subscriptions", values["subscriptionId"], values)
-        self._address = endpoint(values)
+        connection(values)  # so that a wrong address fails at load
         self._agent: AgentProcess | None = None
         self._batch: Batch | None = None
 
@@ -62,7 +63,7 @@ class PubSubStreamReader(DataSourceStreamReader):  # type: ignore[misc]
                 remedy="Use .trigger(processingTime=...), which is also the default.",
             )
         if self._agent is None:
-            self._agent = AgentProcess.start(self._subscription, self._address, self._values)
+            self._agent = AgentProcess.start(self._subscription, connection(self._values), self._values)
         batch = self._agent.cut(
             start,
             max_rows=limit.max_rows,

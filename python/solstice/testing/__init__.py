@@ -1,8 +1,9 @@
 """Test doubles for users of Solstice: real servers that run inside the test process.
 
-- :class:`PubSubEmulator`: a Pub/Sub server on loopback, for our source and for the official clients' StreamingPull.
+- :class:`PubSubEmulator`: a Pub/Sub server on loopback, for our source and for the official clients.
+- :class:`PubSubFaults`: what is to go wrong in it.
 """
 
-from solstice.testing._pubsub import PubSubEmulator
+from solstice.testing._pubsub import PubSubEmulator, PubSubFaults
 
-__all__ = ["PubSubEmulator"]
+__all__ = ["PubSubEmulator", "PubSubFaults"]

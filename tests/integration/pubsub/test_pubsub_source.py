@@ -33,7 +33,7 @@ def emulator() -> Iterator[PubSubEmulator]:
 
 def send(emulator: PubSubEmulator, first: int, count: int) -> set[str]:
     payloads = [f"event-{number}" for number in range(first, first + count)]
-    assert publish(TOPIC, pa.table({"data": payloads}), emulatorHost=emulator.address) == count
+    assert publish(TOPIC, pa.table({"data": payloads}), emulator_host=emulator.address).published == count
     return set(payloads)
 
 

@@ -42,7 +42,7 @@ class Publisher:
         for start in itertools.cycle(range(0, 5_000, 50)):
             if self._stop.wait(0.1):
                 return
-            self.published += publish(TOPIC, self._table.slice(start, 50), emulatorHost=self._address)
+            self.published += publish(TOPIC, self._table.slice(start, 50), emulator_host=self._address).published
 
     def __enter__(self) -> "Publisher":
         self._thread.start()

@@ -239,3 +239,10 @@ def test_the_markdown_has_a_row_for_every_option():
     assert lines[4] == "| `maxBytes` | size | `1000` | bytes |  | How much. |"
     assert lines[5] == r"| `format` | `raw` \| `JSON` | `raw` |  |  | How to decode. |"
     assert len(lines) == 2 + len(TABLE.options)
+
+
+def test_an_option_of_the_caller_differs_from_one_of_the_environment() -> None:
+    table = OptionTable("t", (Option("a", text(), "A.", env=("A",)), Option("b", text(), "B.")))
+    values = table.parse({"B": "1"}, environ={"A": "2"})
+    assert (values.given("a"), values.written("a")) == (True, False)
+    assert (values.given("b"), values.written("b")) == (True, True)

@@ -11,9 +11,7 @@ from solstice import errors
 from solstice.errors import ConfigError, MissingExtraError, RemoteError, SolsticeError, UnsupportedTypeError
 
 CLASSES = {
-    name: value
-    for name, value in vars(errors).items()
-    if inspect.isclass(value) and value.__module__ == errors.__name__
+    name: value for name, value in vars(errors).items() if inspect.isclass(value) and issubclass(value, SolsticeError)
 }
 NODE = re.compile(r"^    (?P<lead>[│ ]*(?:[├└]── )?)(?P<name>\w+(?:Error))  +(?P<meaning>\S.*)$")
 

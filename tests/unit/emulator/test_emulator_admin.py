@@ -71,25 +71,37 @@ def test_a_subscriptions_deadline_lies_between_10_and_600_seconds(seconds, publi
 
 
 @pytest.mark.parametrize(
-    "feature",
+    ("feature", "name"),
     [
-        {"enable_exactly_once_delivery": True},
-        {"filter": 'attributes.kind = "a"'},
-        {"dead_letter_policy": {"dead_letter_topic": TOPIC, "max_delivery_attempts": 5}},
-        {"retry_policy": {"minimum_backoff": "10s"}},
-        {"push_config": {"push_endpoint": "http://127.0.0.1:1"}},
+        ({"push_config": {"push_endpoint": "http://127.0.0.1:1"}}, "push_config.push_endpoint"),
+        ({"bigquery_config": {"table": "p.d.t"}}, "bigquery_config"),
+        ({"cloud_storage_config": {"bucket": "b"}}, "cloud_storage_config"),
+        ({"message_transforms": [{"javascript_udf": {"function_name": "f", "code": "c"}}]}, "message_transforms"),
     ],
-    ids=lambda feature: next(iter(feature)),
 )
-def test_a_feature_that_is_not_there_is_refused_by_name(feature, publisher, subscriber):
+def test_a_subscription_that_the_emulator_cannot_have_is_refused_by_name(feature, name, publisher, subscriber):
     publisher.create_topic(name=TOPIC)
-    with pytest.raises(exceptions.MethodNotImplemented, match=next(iter(feature))):
+    with pytest.raises(exceptions.MethodNotImplemented, match=name):
         subscriber.create_subscription(request={"name": SUBSCRIPTION, "topic": TOPIC, **feature})
 
 
+@pytest.mark.parametrize(
+    "feature",
+    [
+        {"kms_key_name": "projects/p/locations/l/keyRings/r/cryptoKeys/k"},
+        {"schema_settings": {"schema": "projects/p/schemas/s"}},
+        {"ingestion_data_source_settings": {"cloud_storage": {"bucket": "b"}}},
+    ],
+    ids=lambda feature: next(iter(feature)),
+)
+def test_a_topic_that_the_emulator_cannot_have_is_refused_by_name(feature, publisher):
+    with pytest.raises(exceptions.MethodNotImplemented, match=next(iter(feature))):
+        publisher.create_topic(request={"name": TOPIC, **feature})
+
+
 def test_a_call_that_is_not_there_is_refused_by_name(publisher):
-    with pytest.raises(exceptions.MethodNotImplemented, match="ListTopics"):
-        list(publisher.list_topics(project="projects/p"))
+    with pytest.raises(exceptions.MethodNotImplemented, match="GetIamPolicy"):
+        publisher.get_iam_policy(request={"resource": TOPIC})
 
 
 def test_a_deleted_topic_leaves_its_subscriptions_with_their_messages(publisher, subscriber, subscribed, publish, pull):

@@ -63,7 +63,7 @@ def new_reader(emulator: PubSubEmulator) -> Iterator[Callable[..., PubSubStreamR
 
 def send(emulator: PubSubEmulator, first: int, count: int) -> set[bytes]:
     payloads = [f"event-{number}".encode() for number in range(first, first + count)]
-    assert publish(TOPIC, pa.table({"data": payloads}), emulatorHost=emulator.address) == count
+    assert publish(TOPIC, pa.table({"data": payloads}), emulator_host=emulator.address).published == count
     return set(payloads)
 
 
@@ -173,15 +173,8 @@ def test_the_agent_dies_with_its_planner_and_gives_back_what_it_holds(emulator, 
     reader.stop()
     assert time.monotonic() - began < 2.0
     assert not agent.is_running()
-    assert emulator.counters(SUBSCRIPTION) | {"redelivered": 0} == {
-        "outstanding": 0,
-        "backlog": 2_500,
-        "acked": 0,
-        "nacked": 2_500,
-        "expired": 0,
-        "delivered": 2_500,
-        "redelivered": 0,
-    }
+    counters = {"outstanding": 0, "backlog": 2_500, "acked": 0, "nacked": 2_500, "expired": 0, "delivered": 2_500}
+    assert emulator.counters(SUBSCRIPTION).items() >= counters.items()
 
 
 PLANNER = """

@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::agent::book::{Counters, Offset};
+use crate::agent::book::Offset;
 use crate::agent::frame;
 use crate::error::{Error, ErrorKind, Result};
+use crate::pubsub::connection::Connection;
+use crate::pubsub::puller::Stats;
 
 /// Far longer than any answer takes: an agent that is silent for so long is stuck.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(60);
@@ -22,8 +24,8 @@ pub struct Config {
     pub epoch: String,
     /// `projects/P/subscriptions/S`.
     pub subscription: String,
-    /// `host:port` of an endpoint without TLS.
-    pub address: String,
+    /// Where Pub/Sub is.
+    pub connection: Connection,
     /// How many StreamingPull streams to hold.
     pub streams: usize,
     /// The lease of a delivery.
@@ -70,16 +72,6 @@ pub struct Batch {
     pub parts: Vec<usize>,
 }
 
-/// What an agent can tell of itself.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Status {
-    /// Counts of deliveries.
-    #[serde(flatten)]
-    pub counters: Counters,
-    /// How often a stream was opened again.
-    pub reconnects: u64,
-}
-
 /// An answer of the agent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -89,7 +81,7 @@ pub enum Reply {
     /// The next batch, if there is anything to read.
     Cut(Option<Batch>),
     /// The counts.
-    Status(Status),
+    Status(Stats),
     /// It cannot go on, or not do this.
     Failed(Error),
 }
@@ -119,7 +111,7 @@ impl AgentClient {
     }
 
     /// The agent's counts.
-    pub fn status(&mut self) -> Result<Status> {
+    pub fn status(&mut self) -> Result<Stats> {
         match self.ask(&Request::Status)? {
             Reply::Status(status) => Ok(status),
             other => Err(unexpected(&other)),

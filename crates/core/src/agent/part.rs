@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::agent::book::{Offset, Part};
 use crate::agent::frame;
 use crate::error::{Error, ErrorKind, Result};
-use crate::pubsub::decode::raw_schema;
+use crate::pubsub::columns::raw_schema;
 
 const BUFFER_BYTES: usize = 1 << 20;
 /// A worker asks at once; what is silent for so long is no worker.

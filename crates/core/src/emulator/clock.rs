@@ -1,5 +1,6 @@
-//! The emulator's time: one scale for publish times and lease deadlines.
+//! The emulator's time: one scale for publish times and lease deadlines, that tests can turn forward.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::pubsub::wire::Timestamp;
@@ -7,18 +8,23 @@ use crate::pubsub::wire::Timestamp;
 const NANOS_PER_S: u64 = 1_000_000_000;
 
 /// A moment, in nanoseconds since 1970 UTC.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time(u64);
 
 impl Time {
     /// The moment this long after 1970.
     pub fn since_epoch(elapsed: Duration) -> Self {
-        Self(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
+        Self(nanos(elapsed))
     }
 
     /// The moment this much later.
     pub fn plus(self, duration: Duration) -> Self {
-        Self(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
+        Self(self.0.saturating_add(nanos(duration)))
+    }
+
+    /// The moment this much earlier.
+    pub fn minus(self, duration: Duration) -> Self {
+        Self(self.0.saturating_sub(nanos(duration)))
     }
 
     /// How long it is until `later`; nothing when that has passed.
@@ -35,6 +41,38 @@ impl Time {
     pub fn to_timestamp(self) -> Timestamp {
         Timestamp { seconds: (self.0 / NANOS_PER_S) as i64, nanos: (self.0 % NANOS_PER_S) as i32 }
     }
+
+    /// From the wire; what is before 1970 is 1970.
+    pub fn from_timestamp(timestamp: Timestamp) -> Self {
+        let seconds = u64::try_from(timestamp.seconds).unwrap_or(0);
+        let nanos = u64::try_from(timestamp.nanos).unwrap_or(0);
+        Self(seconds.saturating_mul(NANOS_PER_S).saturating_add(nanos))
+    }
+
+    /// `2026-01-31T12:00:00.000+00:00`.
+    pub fn to_rfc3339(self) -> String {
+        let (seconds, millis) = (self.0 / NANOS_PER_S, self.0 / 1_000_000 % 1_000);
+        let (year, month, day) = civil(seconds / 86_400);
+        let (hour, minute, second) = (seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60);
+        format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}+00:00")
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Year, month and day of this many days after 1970-01-01, in the Gregorian calendar: years begin in March here, so that
+/// the leap day is the last one.
+fn civil(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
 /// Tells the time: the wall's when it was made, from there on monotonic, so that a set clock ends no lease.
@@ -42,17 +80,63 @@ impl Time {
 pub struct Clock {
     origin: Time,
     started: Instant,
+    /// How far it was turned, in nanoseconds.
+    turned: AtomicU64,
 }
 
 impl Clock {
     /// A clock that starts at the wall's time.
     pub fn new() -> Self {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { origin: Time::since_epoch(wall), started: Instant::now() }
+        Self { origin: Time::since_epoch(wall), started: Instant::now(), turned: AtomicU64::new(0) }
     }
 
     /// The time.
     pub fn now(&self) -> Time {
-        self.origin.plus(self.started.elapsed())
+        let turned = Duration::from_nanos(self.turned.load(Ordering::Acquire));
+        self.origin.plus(self.started.elapsed()).plus(turned)
+    }
+
+    /// Turn it forward; it goes on from there.
+    pub fn advance(&self, by: Duration) {
+        // The closure never refuses.
+        let _ = self
+            .turned
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |turned| Some(turned.saturating_add(nanos(by))));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_written_as_dates() {
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00.000+00:00"),
+            (951_782_400, "2000-02-29T00:00:00.000+00:00"),
+            (1_709_251_199, "2024-02-29T23:59:59.000+00:00"),
+            (4_107_542_400, "2100-03-01T00:00:00.000+00:00"),
+        ] {
+            assert_eq!(Time::since_epoch(Duration::from_secs(seconds)).to_rfc3339(), text);
+        }
+    }
+
+    #[test]
+    fn an_advanced_clock_goes_on_from_there() {
+        let clock = Clock::new();
+        let before = clock.now();
+        clock.advance(Duration::from_secs(100));
+        clock.advance(Duration::from_secs(20));
+        let passed = before.until(clock.now());
+        assert!((Duration::from_secs(120)..Duration::from_secs(180)).contains(&passed), "{passed:?}");
+    }
+
+    #[test]
+    fn timestamps_read_back_and_odd_ones_are_bounded() {
+        let time = Time::since_epoch(Duration::new(7, 8));
+        assert_eq!(Time::from_timestamp(time.to_timestamp()), time);
+        assert_eq!(Time::from_timestamp(Timestamp { seconds: -5, nanos: -1 }), Time::default());
+        assert_eq!(Time::from_timestamp(Timestamp { seconds: i64::MAX, nanos: 0 }), Time(u64::MAX));
     }
 }

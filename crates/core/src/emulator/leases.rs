@@ -91,14 +91,22 @@ impl Leases {
         true
     }
 
-    /// A lease whose deadline has come.
-    pub fn next_expired(&mut self, now: Time) -> Option<DeliveryId> {
+    /// The leases, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (DeliveryId, &Lease)> {
+        self.slots.iter().zip(0..).filter_map(|(slot, index)| {
+            let id = DeliveryId { slot: index, serial: slot.serial };
+            slot.lease.as_ref().map(|lease| (id, lease))
+        })
+    }
+
+    /// A lease whose deadline has come, and when that was.
+    pub fn next_expired(&mut self, now: Time) -> Option<(DeliveryId, Time)> {
         while let Some(Reverse((deadline, id))) = self.deadlines.peek().copied()
             && deadline <= now
         {
             self.deadlines.pop();
             if self.get(id).is_some_and(|lease| lease.deadline == deadline) {
-                return Some(id);
+                return Some((id, deadline));
             }
         }
         None
@@ -148,9 +156,9 @@ mod tests {
         leases.set_deadline(extended, time(5));
         leases.remove(ended);
         assert_eq!(leases.next_expired(time(1)), None);
-        assert_eq!(leases.next_expired(time(4)), Some(second));
+        assert_eq!(leases.next_expired(time(4)), Some((second, time(2))));
         assert_eq!(leases.next_expired(time(4)), None);
-        assert_eq!(leases.next_expired(time(5)), Some(extended));
+        assert_eq!(leases.next_expired(time(5)), Some((extended, time(5))));
     }
 
     #[test]

@@ -7,7 +7,8 @@ use prost::Message as _;
 use tonic::Status;
 
 use super::clock::Time;
-use crate::pubsub::wire::{MAX_PUBLISH_BYTES, MAX_PUBLISH_MESSAGES};
+use super::protobuf::{Digits, Fields, put_delimited};
+use crate::pubsub::wire::{MAX_PUBLISH_BYTES, MAX_PUBLISH_MESSAGES, Timestamp};
 
 const MAX_ATTRIBUTES: usize = 100;
 const MAX_ATTRIBUTE_KEY_BYTES: usize = 256;
@@ -16,6 +17,11 @@ const MAX_ORDERING_KEY_BYTES: usize = 1_024;
 
 /// Room for the server's id and time behind each message.
 const STAMP_BYTES: usize = 48;
+/// The messages of a request share buffers of this size: few allocations, and a message that stays for long keeps no more
+/// than this of its neighbours in memory.
+const CHUNK_BYTES: usize = 64 * 1024;
+/// A message that comes back gets a buffer of its own when it is smaller than this part of the shared one.
+const WORTH_COPYING: usize = 4;
 
 /// A published message. Clones share the bytes.
 #[derive(Clone, Debug)]
@@ -24,11 +30,31 @@ pub struct Message {
     pub id: u64,
     /// The encoded `PubsubMessage`, id and publish time included.
     pub bytes: Bytes,
+    /// When it was published.
+    pub published: Time,
     /// Where the ordering key lies in `bytes`; empty for none.
     key: (u32, u32),
+    /// The size of the buffer that `bytes` is a part of.
+    chunk_bytes: u32,
 }
 
 impl Message {
+    /// A message from the bytes it was kept as.
+    pub fn restored(bytes: Bytes) -> Option<Self> {
+        let (mut id, mut published, mut key) = (None, None, (0, 0));
+        for field in Fields::of(&bytes) {
+            let field = field.ok()?;
+            match field.number {
+                3 => id = std::str::from_utf8(field.value).ok()?.parse().ok(),
+                4 => published = Timestamp::decode(field.value).ok(),
+                5 => key = ((field.end - field.value.len()) as u32, field.end as u32),
+                _ => {}
+            }
+        }
+        let chunk_bytes = bytes.len() as u32;
+        Some(Self { id: id?, published: Time::from_timestamp(published?), key, chunk_bytes, bytes })
+    }
+
     /// The ordering key, or nothing.
     pub fn ordering_key(&self) -> &[u8] {
         &self.bytes[self.key.0 as usize..self.key.1 as usize]
@@ -37,6 +63,53 @@ impl Message {
     /// The size that counts against flow control.
     pub fn size_bytes(&self) -> usize {
         self.bytes.len()
+    }
+
+    /// The value of an attribute. Only filters ask: it reads the encoded message.
+    pub fn attribute(&self, name: &str) -> Option<&str> {
+        let entries = Fields::of(&self.bytes).flatten().filter(|field| field.number == 2);
+        // As in a map, the last one of a name counts.
+        entries
+            .filter_map(|entry| read_attribute(entry.value).ok())
+            .filter(|(key, _)| *key == name)
+            .last()
+            .map(|(_, v)| v)
+    }
+
+    /// Leave the shared buffer where that frees memory: the message is expected to stay.
+    pub fn detach(&mut self) {
+        if self.bytes.len() * WORTH_COPYING < self.chunk_bytes as usize {
+            self.bytes = Bytes::copy_from_slice(&self.bytes);
+            self.chunk_bytes = self.bytes.len() as u32;
+        }
+    }
+
+    /// The same message published anew, with further attributes in the place of those of the same name.
+    pub fn forwarded(&self, id: u64, now: Time, attributes: &[(&str, String)]) -> Self {
+        let mut buffer = BytesMut::with_capacity(self.bytes.len() + attributes.len() * 128 + STAMP_BYTES);
+        let mut key = (0, 0);
+        for field in Fields::of(&self.bytes).flatten() {
+            let is_kept = match field.number {
+                1 | 5 => true,
+                2 => !read_attribute(field.value).is_ok_and(|(name, _)| attributes.iter().any(|(new, _)| *new == name)),
+                _ => false,
+            };
+            if is_kept {
+                buffer.put_slice(&self.bytes[field.start..field.end]);
+            }
+            if field.number == 5 {
+                key = ((buffer.len() - field.value.len()) as u32, buffer.len() as u32);
+            }
+        }
+        for (name, value) in attributes {
+            let mut entry = Vec::new();
+            put_delimited(&mut entry, 1, name.as_bytes());
+            put_delimited(&mut entry, 2, value.as_bytes());
+            put_delimited(&mut buffer, 2, &entry);
+        }
+        put_stamp(&mut buffer, id, &now.to_timestamp().encode_to_vec());
+        let chunk_bytes = buffer.len() as u32;
+        Self { id, bytes: buffer.freeze(), published: now, key, chunk_bytes }
     }
 }
 
@@ -66,16 +139,10 @@ impl Publish {
             return Err(Status::invalid_argument("The request has no messages; the minimum is 1."));
         }
         if messages.len() > MAX_PUBLISH_MESSAGES {
-            let count = messages.len();
-            return Err(Status::invalid_argument(format!(
-                "The request has {count} messages; the maximum is {MAX_PUBLISH_MESSAGES}."
-            )));
+            return Err(too_large("message_count", messages.len(), MAX_PUBLISH_MESSAGES));
         }
         if body.len() > MAX_PUBLISH_BYTES {
-            let size = body.len();
-            return Err(Status::invalid_argument(format!(
-                "The request has {size} bytes; the maximum is {MAX_PUBLISH_BYTES}."
-            )));
+            return Err(too_large("request_size", body.len(), MAX_PUBLISH_BYTES));
         }
         Ok(Self { topic, body, messages })
     }
@@ -85,23 +152,53 @@ impl Publish {
         self.messages.len()
     }
 
-    /// The messages as they are kept, with ids from `first_id` on: one buffer for all of them.
-    pub fn stamp(&self, first_id: u64, time: Time) -> Result<Vec<Message>, Status> {
-        let time = time.to_timestamp().encode_to_vec();
-        let mut buffer = BytesMut::with_capacity(self.body.len() + self.messages.len() * STAMP_BYTES);
+    /// The messages as they are kept, with ids from `first_id` on; they share a few buffers.
+    pub fn stamp(&self, first_id: u64, now: Time) -> Result<Vec<Message>, Status> {
+        let time = now.to_timestamp().encode_to_vec();
         let mut messages = Vec::with_capacity(self.messages.len());
+        let mut rest_bytes = self.messages.iter().map(|range| range.len() + STAMP_BYTES).sum::<usize>();
+        let mut buffer = BytesMut::new();
+        let mut chunk: Vec<(u64, Range<usize>, (u32, u32))> = Vec::new();
+        let mut common_key: Option<Bytes> = None;
+        let mut close = |buffer: &mut BytesMut, chunk: &mut Vec<_>| {
+            let bytes = std::mem::take(buffer).freeze();
+            let chunk_bytes = bytes.len() as u32;
+            messages.extend(chunk.drain(..).map(|(id, range, key)| Message {
+                id,
+                bytes: bytes.slice(range),
+                published: now,
+                key,
+                chunk_bytes,
+            }));
+        };
         for (id, range) in (first_id..).zip(&self.messages) {
+            let needed_bytes = range.len() + STAMP_BYTES;
+            if buffer.len() + needed_bytes > buffer.capacity() {
+                close(&mut buffer, &mut chunk);
+                buffer = BytesMut::with_capacity(rest_bytes.min(CHUNK_BYTES).max(needed_bytes));
+            }
+            rest_bytes -= needed_bytes;
             let start = buffer.len();
             let key = copy_valid(&self.body[range.clone()], &mut buffer)?;
-            let mut digits = Digits::default();
-            let id_text = digits.write(id);
-            put_delimited(&mut buffer, 3, id_text);
-            put_delimited(&mut buffer, 4, &time);
-            messages.push((id, start..buffer.len(), key));
+            let key_bytes = &buffer[start + key.0 as usize..start + key.1 as usize];
+            if *common_key.get_or_insert_with(|| Bytes::copy_from_slice(key_bytes)) != key_bytes {
+                return Err(Status::invalid_argument(
+                    "In a single publish request, all messages must have no ordering key or they must all have the same \
+                     ordering key.",
+                ));
+            }
+            put_stamp(&mut buffer, id, &time);
+            chunk.push((id, start..buffer.len(), key));
         }
-        let buffer = buffer.freeze();
-        Ok(messages.into_iter().map(|(id, range, key)| Message { id, bytes: buffer.slice(range), key }).collect())
+        close(&mut buffer, &mut chunk);
+        Ok(messages)
     }
+}
+
+fn put_stamp(buffer: &mut BytesMut, id: u64, time: &[u8]) {
+    let mut digits = Digits::default();
+    put_delimited(buffer, 3, digits.write(id));
+    put_delimited(buffer, 4, time);
 }
 
 /// Copy the fields a publisher may set, check them, and say where the ordering key lies in the copy.
@@ -141,7 +238,7 @@ fn copy_valid(message: &[u8], out: &mut BytesMut) -> Result<(u32, u32), Status> 
     Ok(key)
 }
 
-fn check_attribute(entry: &[u8]) -> Result<(), Status> {
+fn read_attribute(entry: &[u8]) -> Result<(&str, &str), Status> {
     let (mut key, mut value) = ("", "");
     for field in Fields::of(entry) {
         let field = field?;
@@ -151,6 +248,11 @@ fn check_attribute(entry: &[u8]) -> Result<(), Status> {
             _ => {}
         }
     }
+    Ok((key, value))
+}
+
+fn check_attribute(entry: &[u8]) -> Result<(), Status> {
+    let (key, value) = read_attribute(entry)?;
     if key.is_empty() || key.starts_with("goog") {
         return Err(Status::invalid_argument(format!(
             "The attribute key {key:?} is invalid: it must not be empty and must not begin with \"goog\"."
@@ -169,126 +271,14 @@ fn text<'a>(value: &'a [u8], what: &str) -> Result<&'a str, Status> {
     std::str::from_utf8(value).map_err(|_| Status::invalid_argument(format!("The {what} is not valid UTF-8.")))
 }
 
+fn too_large(what: &str, given: usize, maximum: usize) -> Status {
+    Status::invalid_argument(format!(
+        "The value for {what} is too large. You passed {given} in the request, but the maximum value is {maximum}."
+    ))
+}
+
 fn too_long(what: &str, value: &[u8], maximum: usize) -> Status {
     Status::invalid_argument(format!("The {what} has {} bytes; the maximum is {maximum}.", value.len()))
-}
-
-/// A field of an encoded protobuf message.
-struct Field<'a> {
-    number: u32,
-    /// Where the field lies in the message, its key included.
-    start: usize,
-    end: usize,
-    /// The bytes of a length-delimited field, else empty.
-    value: &'a [u8],
-    is_delimited: bool,
-}
-
-/// The fields of an encoded protobuf message, in their order on the wire.
-struct Fields<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
-
-impl<'a> Fields<'a> {
-    fn of(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0 }
-    }
-
-    fn varint(&mut self) -> Option<u64> {
-        let mut value = 0_u64;
-        for shift in (0..64).step_by(7) {
-            let byte = *self.bytes.get(self.at)?;
-            self.at += 1;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return Some(value);
-            }
-        }
-        None
-    }
-
-    fn advance(&mut self, count: usize) -> Option<&'a [u8]> {
-        let end = self.at.checked_add(count)?;
-        let value = self.bytes.get(self.at..end)?;
-        self.at = end;
-        Some(value)
-    }
-
-    fn field(&mut self) -> Option<Field<'a>> {
-        let start = self.at;
-        let key = self.varint()?;
-        let mut field = Field { number: u32::try_from(key >> 3).ok()?, start, end: 0, value: &[], is_delimited: false };
-        match key & 7 {
-            0 => drop(self.varint()?),
-            1 => drop(self.advance(8)?),
-            2 => {
-                let length = usize::try_from(self.varint()?).ok()?;
-                field.value = self.advance(length)?;
-                field.is_delimited = true;
-            }
-            5 => drop(self.advance(4)?),
-            _ => return None,
-        }
-        field.end = self.at;
-        Some(field)
-    }
-}
-
-impl<'a> Iterator for Fields<'a> {
-    type Item = Result<Field<'a>, Status>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.at == self.bytes.len() {
-            return None;
-        }
-        let field = self.field();
-        if field.is_none() {
-            self.at = self.bytes.len();
-        }
-        Some(field.ok_or_else(|| Status::invalid_argument("The request is not a valid protobuf message.")))
-    }
-}
-
-/// Append a length-delimited field.
-pub fn put_delimited(out: &mut impl BufMut, number: u8, value: &[u8]) {
-    out.put_u8(number << 3 | 2);
-    put_varint(out, value.len() as u64);
-    out.put_slice(value);
-}
-
-/// Append a varint.
-pub fn put_varint(out: &mut impl BufMut, mut value: u64) {
-    while value >= 0x80 {
-        out.put_u8(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.put_u8(value as u8);
-}
-
-/// How many bytes `put_delimited` writes for a value of this length.
-pub fn delimited_len(length: usize) -> usize {
-    let bits = usize::BITS - (length | 1).leading_zeros();
-    1 + (bits as usize).div_ceil(7) + length
-}
-
-/// A number as decimal text, without an allocation.
-#[derive(Default)]
-pub struct Digits([u8; 20]);
-
-impl Digits {
-    /// The text of `value`.
-    pub fn write(&mut self, mut value: u64) -> &[u8] {
-        let mut at = self.0.len();
-        loop {
-            at -= 1;
-            self.0[at] = b'0' + (value % 10) as u8;
-            value /= 10;
-            if value == 0 {
-                return &self.0[at..];
-            }
-        }
-    }
 }
 
 #[cfg(test)]
@@ -296,7 +286,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::pubsub::wire::{PublishRequest, PubsubMessage, Timestamp};
+    use crate::pubsub::wire::{PublishRequest, PubsubMessage};
     use tonic::Code;
 
     fn stamp(messages: Vec<PubsubMessage>) -> Result<Vec<Message>, Status> {
@@ -314,6 +304,7 @@ mod tests {
         first.attributes.insert("k".to_owned(), "v".to_owned());
         first.ordering_key = "key".to_owned();
         let mut second = message(b"b");
+        second.ordering_key = "key".to_owned();
         second.message_id = "forged".to_owned();
         second.publish_time = Some(Timestamp { seconds: 9, nanos: 9 });
 
@@ -327,8 +318,71 @@ mod tests {
         second.publish_time = time;
         assert_eq!(PubsubMessage::decode(kept[0].bytes.clone()).unwrap(), first);
         assert_eq!(PubsubMessage::decode(kept[1].bytes.clone()).unwrap(), second);
-        assert_eq!((kept[0].ordering_key(), kept[1].ordering_key()), (&b"key"[..], &b""[..]));
+        assert_eq!((kept[0].ordering_key(), kept[1].ordering_key()), (&b"key"[..], &b"key"[..]));
         assert_eq!((kept[0].id, kept[1].id), (7, 8));
+    }
+
+    #[test]
+    fn a_kept_message_is_restored_from_its_bytes() {
+        let mut first = message(b"a");
+        first.ordering_key = "key".to_owned();
+        let kept = stamp(vec![first]).unwrap().remove(0);
+        let restored = Message::restored(kept.bytes.clone()).unwrap();
+        assert_eq!((restored.id, restored.published, restored.ordering_key()), (kept.id, kept.published, &b"key"[..]));
+        assert!(Message::restored(Bytes::from_static(b"no message")).is_none());
+    }
+
+    #[test]
+    fn the_messages_of_a_large_request_share_buffers_of_a_bounded_size() {
+        let large = PubsubMessage { data: vec![7; 3 * CHUNK_BYTES].into(), ..Default::default() };
+        let mut sent = vec![PubsubMessage { data: vec![1; 1_000].into(), ..Default::default() }; 300];
+        sent.insert(100, large);
+        let kept = stamp(sent.clone()).unwrap();
+        assert_eq!(kept.len(), sent.len());
+        for (index, (kept, sent)) in kept.iter().zip(&sent).enumerate() {
+            assert_eq!(PubsubMessage::decode(kept.bytes.clone()).unwrap().data, sent.data);
+            assert_eq!(kept.id, 7 + index as u64);
+            assert!(kept.chunk_bytes as usize <= CHUNK_BYTES.max(kept.size_bytes()));
+        }
+        let chunks: std::collections::HashSet<_> = kept.iter().map(|message| message.chunk_bytes).collect();
+        assert!(chunks.len() <= 8, "few buffers: {chunks:?}");
+    }
+
+    #[test]
+    fn a_detached_message_has_a_buffer_of_its_own_when_that_frees_memory() {
+        let mut kept = stamp(vec![message(b"a"); 3]).unwrap();
+        let before = kept[0].bytes.as_ptr();
+        kept[0].detach();
+        assert_eq!(kept[0].bytes.as_ptr(), before, "three of a kind are no waste");
+        let mut kept = stamp(vec![message(b"a"); 300]).unwrap();
+        let (before, bytes) = (kept[5].bytes.as_ptr(), kept[5].bytes.clone());
+        kept[5].detach();
+        assert_ne!(kept[5].bytes.as_ptr(), before);
+        assert_eq!(kept[5].bytes, bytes);
+    }
+
+    #[test]
+    fn attributes_are_found_by_name() {
+        let mut one = message(b"x");
+        one.attributes = [("a", "1"), ("b", "")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+        let kept = stamp(vec![one]).unwrap().remove(0);
+        assert_eq!([kept.attribute("a"), kept.attribute("b"), kept.attribute("c")], [Some("1"), Some(""), None]);
+    }
+
+    #[test]
+    fn a_forwarded_message_keeps_all_but_id_and_time_and_gets_attributes() {
+        let mut first = message(b"a");
+        first.ordering_key = "key".to_owned();
+        first.attributes = [("k", "v"), ("count", "1")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+        let kept = stamp(vec![first.clone()]).unwrap().remove(0);
+        let now = Time::since_epoch(Duration::from_secs(9));
+        let forwarded = kept.forwarded(70, now, &[("count", "2".to_owned()), ("source", "s".to_owned())]);
+        assert_eq!((forwarded.id, forwarded.published, forwarded.ordering_key()), (70, now, &b"key"[..]));
+        let expected = [("k", "v"), ("count", "2"), ("source", "s")].map(|(k, v)| (k.to_owned(), v.to_owned()));
+        first.attributes = expected.into();
+        first.message_id = "70".to_owned();
+        first.publish_time = Some(Timestamp { seconds: 9, nanos: 0 });
+        assert_eq!(PubsubMessage::decode(forwarded.bytes).unwrap(), first);
     }
 
     #[test]
@@ -361,6 +415,9 @@ mod tests {
         assert_eq!(stamp(vec![]).unwrap_err().code(), Code::InvalidArgument);
         assert_eq!(stamp(vec![message(b"x"); MAX_PUBLISH_MESSAGES + 1]).unwrap_err().code(), Code::InvalidArgument);
         assert!(stamp(vec![message(b"x"); MAX_PUBLISH_MESSAGES]).is_ok());
+        let keyed = PubsubMessage { ordering_key: "k".to_owned(), ..message(b"x") };
+        assert_eq!(stamp(vec![message(b"x"), keyed.clone()]).unwrap_err().code(), Code::InvalidArgument);
+        assert_eq!(stamp(vec![keyed, message(b"x")]).unwrap_err().code(), Code::InvalidArgument);
         let big = PubsubMessage { data: vec![0; MAX_PUBLISH_BYTES].into(), ..Default::default() };
         assert_eq!(stamp(vec![big]).unwrap_err().code(), Code::InvalidArgument);
     }
@@ -373,18 +430,6 @@ mod tests {
             if let Ok(publish) = Publish::decode(bytes.into()) {
                 let _ = publish.stamp(1, Time::since_epoch(Duration::ZERO));
             }
-        }
-    }
-
-    #[test]
-    fn lengths_and_digits_are_as_written() {
-        for length in [0, 1, 127, 128, 16_383, 16_384, 70_000] {
-            let mut out = Vec::new();
-            put_delimited(&mut out, 2, &vec![0; length]);
-            assert_eq!(out.len(), delimited_len(length));
-        }
-        for value in [0, 7, 10, 1_234, u64::MAX] {
-            assert_eq!(Digits::default().write(value), value.to_string().as_bytes());
         }
     }
 }

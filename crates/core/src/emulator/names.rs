@@ -1,4 +1,4 @@
-//! The names of topics and subscriptions, and the service's rules for them.
+//! The names of topics, subscriptions and snapshots, and the service's rules for them.
 
 use tonic::Status;
 
@@ -9,14 +9,27 @@ pub enum Kind {
     Topic,
     /// `projects/P/subscriptions/S`
     Subscription,
+    /// `projects/P/snapshots/S`
+    Snapshot,
 }
 
 impl Kind {
+    /// What the names of a project's things of this kind begin with.
+    pub fn prefix(self, project: &str) -> Result<String, Status> {
+        match project.strip_prefix("projects/") {
+            Some(id) if !id.is_empty() && !id.contains('/') => Ok(format!("{project}/{}/", self.collection())),
+            _ => {
+                Err(Status::invalid_argument(format!("Invalid project name {project:?}: it must be projects/PROJECT.")))
+            }
+        }
+    }
+
     /// The collection in the name.
     fn collection(self) -> &'static str {
         match self {
             Self::Topic => "topics",
             Self::Subscription => "subscriptions",
+            Self::Snapshot => "snapshots",
         }
     }
 
@@ -78,5 +91,6 @@ mod tests {
             assert!(Kind::Topic.check(name).is_err(), "{name}");
         }
         assert!(Kind::Subscription.check("projects/p/subscriptions/abc").is_ok());
+        assert!(Kind::Snapshot.check("projects/p/snapshots/abc").is_ok());
     }
 }

@@ -1,23 +1,32 @@
 //! One subscription's messages: waiting, leased, acknowledged; and the streams that take them.
 //!
-//! Pure state: no I/O, no clock, no runtime. Time comes in as a parameter; whom to wake goes out as wakers.
+//! Pure state: no I/O, no clock, no runtime. Time comes in as a parameter; whom to wake goes out as wakers, and what has
+//! to leave for the dead-letter topic as a list.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::num::NonZeroU64;
 use std::task::Waker;
 use std::time::Duration;
 
+use bytes::Bytes;
+
+use super::backlog::Backlog;
 use super::clock::Time;
-use super::delivery::Delivery;
+use super::delivery::{Confirmations, Delivery};
 use super::idset::IdSet;
-use super::lanes::Lanes;
 use super::leases::{Lease, Leases};
 use super::message::Message;
+use super::policy::Policy;
+pub use super::streams::{End, FlowControl};
+use super::streams::{Mode, Stream, Streams};
 
 /// The most messages of one response.
-const MAX_BATCH_MESSAGES: usize = 1_000;
+pub const MAX_BATCH_MESSAGES: usize = 1_000;
 /// The most bytes of one response of several messages: large HTTP/2 frames are filled, and a client that takes 4 MB at
 /// a time gets every message below that.
 const MAX_BATCH_BYTES: usize = 512 * 1024;
+/// A request of which less than this part matches the filter is not kept in memory for it.
+const WORTH_DETACHING: usize = 4;
 
 /// Names a delivery within its subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,37 +41,41 @@ pub struct DeliveryId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StreamId(pub u64);
 
-/// How much may be outstanding on a stream; nothing means no limit.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct FlowControl {
-    /// Messages delivered and not yet acknowledged, given back or expired.
-    pub max_messages: Option<usize>,
-    /// Their bytes. A message that is larger goes out alone.
-    pub max_bytes: Option<usize>,
-}
-
-/// Why a stream ends.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
-    /// The client has sent its last request.
-    ClientDone,
-    /// The client sent something invalid.
-    Invalid(String),
-    /// The subscription is gone.
-    Deleted,
-    /// The emulator stops.
-    Stopped,
-}
-
 /// What a stream gets when it asks.
 #[derive(Debug)]
 pub enum Taken {
-    /// Leased messages.
-    Batch(Vec<Delivery>),
+    /// Leased messages, or news of earlier ones.
+    Batch(Batch),
     /// Nothing now; its waker will be called.
     Nothing,
     /// Nothing ever again.
     Ended(End),
+}
+
+/// A response.
+#[derive(Debug)]
+pub struct Batch {
+    /// Leased messages.
+    pub deliveries: Vec<Delivery>,
+    /// What became of the stream's acknowledgements; only with exactly-once delivery.
+    pub confirmations: Option<Box<Confirmations>>,
+    /// Whether the subscription has exactly-once delivery.
+    pub exactly_once: bool,
+}
+
+/// What faults ask of a response.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// At most so many messages.
+    pub max_messages: usize,
+    /// Every so many deliveries one is made twice.
+    pub duplicate_every: Option<NonZeroU64>,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self { max_messages: MAX_BATCH_MESSAGES, duplicate_every: None }
+    }
 }
 
 /// What happened to a subscription's messages so far, and where they are.
@@ -82,58 +95,37 @@ pub struct Counters {
     pub delivered: u64,
     /// Deliveries of a message that was delivered before.
     pub redelivered: u64,
+    /// Forwarded to the dead-letter topic.
+    pub dead_lettered: u64,
+    /// Published, and not kept because of the filter.
+    pub filtered: u64,
+}
+
+/// What a seek did.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Sought {
+    /// The ids of messages that became acknowledged.
+    pub acked: BTreeSet<u64>,
+    /// The ids of messages that became unacknowledged.
+    pub unacked: BTreeSet<u64>,
 }
 
 /// A message that waits, or is leased.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Entry {
     /// The message.
     pub message: Message,
     /// How often it was delivered.
     pub deliveries: u32,
+    /// How often it was given back, or its lease expired.
+    pub failures: u32,
 }
 
-/// What a stream is doing, as far as waking it goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
-    /// Sending; it will ask again by itself.
-    Busy,
-    /// Found nothing; stands in the queue of the hungry.
-    Hungry,
-    /// At its flow-control limit.
-    Full,
-    /// Woken, and has not asked yet.
-    Awake,
-}
-
-#[derive(Debug)]
-struct Stream {
-    flow: FlowControl,
-    ack_deadline: Duration,
-    outstanding: usize,
-    outstanding_bytes: usize,
-    mode: Mode,
-    waker: Waker,
-    end: Option<End>,
-}
-
-impl Stream {
-    fn has_room_for(&self, size_bytes: usize) -> bool {
-        self.flow.max_messages.is_none_or(|limit| self.outstanding < limit)
-            && (self.outstanding == 0
-                || self.flow.max_bytes.is_none_or(|limit| self.outstanding_bytes + size_bytes <= limit))
+impl Entry {
+    fn new(message: Message) -> Self {
+        Self { message, deliveries: 0, failures: 0 }
     }
 }
-
-/// Where a message waits.
-#[derive(Clone, Copy, Debug)]
-enum Queue {
-    Returned,
-    Lanes,
-    Fresh,
-}
-
-const QUEUES: [Queue; 3] = [Queue::Returned, Queue::Lanes, Queue::Fresh];
 
 /// Why a message goes back.
 #[derive(Clone, Copy, Debug)]
@@ -145,20 +137,20 @@ enum Return {
 /// The state of one subscription.
 #[derive(Debug, Default)]
 pub struct State {
-    /// Whether ordering keys count.
-    ordered: bool,
-    fresh: VecDeque<Entry>,
-    returned: VecDeque<Entry>,
-    lanes: Lanes,
-    /// Which queue is looked at first: neither a poisonous message nor a long backlog starves the rest.
-    turn: usize,
+    policy: Policy,
+    backlog: Backlog,
     leases: Leases,
-    streams: HashMap<StreamId, Stream>,
-    stream_serial: u64,
-    hungry: VecDeque<StreamId>,
-    awake: usize,
-    /// Why every stream ends, those that open later included.
-    end: Option<End>,
+    streams: Streams,
+    /// The second deliveries that a fault asked for, and the first ones.
+    twins: HashMap<u64, DeliveryId>,
+    /// The messages delivered while that fault was on.
+    duplicable: u64,
+    /// Acknowledged messages that are still kept, by id.
+    retained: BTreeMap<u64, Message>,
+    /// What has to leave for the dead-letter topic.
+    dead: Vec<Entry>,
+    /// Under a dead-letter policy: the ids of messages that failed since this was last asked for, and how often.
+    failed: Vec<(u64, u32)>,
     timer: Option<Time>,
     counters: Counters,
     acked: IdSet,
@@ -166,106 +158,101 @@ pub struct State {
 
 impl State {
     /// The state of a new subscription; an ordered one keeps the order of each ordering key.
-    pub fn new(ordered: bool) -> Self {
-        Self { ordered, ..Self::default() }
+    pub fn new(ordered: bool, policy: Policy) -> Self {
+        Self { policy, backlog: Backlog::new(ordered), ..Self::default() }
+    }
+
+    /// Change the settings.
+    pub fn set_policy(&mut self, policy: Policy) {
+        if !policy.retain_acked {
+            self.retained.clear();
+        }
+        self.policy = policy;
+    }
+
+    /// Whether failed acknowledgements are told.
+    pub fn is_exactly_once(&self) -> bool {
+        self.policy.exactly_once
     }
 
     /// Open a stream.
     pub fn open_stream(&mut self, flow: FlowControl, ack_deadline: Duration) -> StreamId {
-        self.stream_serial += 1;
-        let id = StreamId(self.stream_serial);
-        let stream = Stream {
-            flow,
-            ack_deadline,
-            outstanding: 0,
-            outstanding_bytes: 0,
-            mode: Mode::Busy,
-            waker: Waker::noop().clone(),
-            end: self.end.clone(),
-        };
-        self.streams.insert(id, stream);
-        self.lanes.open_stream(id);
+        let id = self.streams.open(flow, ack_deadline);
+        self.backlog.open_stream(id);
         id
     }
 
     /// Forget a stream. Its leases go on until they are acknowledged or expire.
     pub fn close_stream(&mut self, id: StreamId) {
-        if self.streams.remove(&id).is_some_and(|stream| stream.mode == Mode::Awake) {
-            self.awake -= 1;
-        }
-        self.hungry.retain(|hungry| *hungry != id);
-        self.lanes.close_stream(id);
+        self.streams.close(id);
+        self.backlog.close_stream(id);
     }
 
     /// Let a stream end; the first reason stands.
     pub fn end_stream(&mut self, id: StreamId, end: End) {
-        if let Some(stream) = self.streams.get_mut(&id)
-            && stream.end.is_none()
-        {
-            stream.end = Some(end);
-            self.reconsider(id);
-        }
+        self.streams.end(id, end);
     }
 
     /// Let every stream end, also those that open from now on.
     pub fn end(&mut self, end: &End) {
-        self.end = Some(end.clone());
-        let ids: Vec<StreamId> = self.streams.keys().copied().collect();
-        for id in ids {
-            self.end_stream(id, end.clone());
-        }
+        self.streams.end_all(end);
     }
 
-    /// Whether all is over: the subscription is deleted, or the emulator stops.
-    pub fn has_ended(&self) -> bool {
-        self.end.is_some()
+    /// Why all is over, when it is: deleted, detached, or the emulator stops.
+    pub fn ended(&self) -> Option<&End> {
+        self.streams.ended()
     }
 
     /// Change the lease length of a stream's further deliveries.
     pub fn set_ack_deadline(&mut self, id: StreamId, ack_deadline: Duration) {
-        if let Some(stream) = self.streams.get_mut(&id) {
-            stream.ack_deadline = ack_deadline;
-        }
+        self.streams.set_ack_deadline(id, ack_deadline);
+    }
+
+    /// Tell a stream what became of its acknowledgements.
+    pub fn confirm(&mut self, id: StreamId, confirmations: Confirmations) {
+        self.streams.confirm(id, confirmations);
+    }
+
+    /// Let every stream look again.
+    pub fn poke_streams(&mut self) {
+        self.streams.poke();
     }
 
     /// Add published messages.
     pub fn push(&mut self, messages: &[Message]) {
-        for message in messages {
-            let entry = Entry { message: message.clone(), deliveries: 0 };
-            if self.has_lane(&entry) {
-                self.lanes.push(entry);
-            } else {
-                self.fresh.push_back(entry);
-            }
+        let Some(filter) = &self.policy.filter else {
+            messages.iter().for_each(|message| self.backlog.push(Entry::new(message.clone())));
+            return;
+        };
+        let matching = messages.iter().filter(|message| filter.matches(|name| message.attribute(name)));
+        let mut matching: Vec<Message> = matching.cloned().collect();
+        self.counters.filtered += (messages.len() - matching.len()) as u64;
+        if matching.len() * WORTH_DETACHING < messages.len() {
+            matching.iter_mut().for_each(Message::detach);
         }
+        matching.into_iter().for_each(|message| self.backlog.push(Entry::new(message)));
     }
 
     /// Lease messages to a stream; when there are none for it, `waker` is called as soon as there are.
-    pub fn take(&mut self, id: StreamId, now: Time, waker: &Waker) -> Taken {
-        // Taken out for the time being: it and the queues change together.
-        let Some(mut stream) = self.streams.remove(&id) else { return Taken::Ended(End::Deleted) };
-        match stream.mode {
-            Mode::Awake => self.awake -= 1,
-            Mode::Hungry => self.hungry.retain(|hungry| *hungry != id),
-            Mode::Busy | Mode::Full => {}
-        }
-        stream.mode = Mode::Busy;
+    pub fn take(&mut self, id: StreamId, terms: Terms, now: Time, waker: &Waker) -> Taken {
+        let Some(mut stream) = self.streams.begin(id) else { return Taken::Ended(End::Deleted) };
         let taken = match stream.end.clone() {
-            Some(end) => Taken::Ended(end),
-            None => self.fill(id, &mut stream, now, waker),
+            Some(end) if stream.confirmations.is_none() => Taken::Ended(end),
+            Some(_) => self.respond(&mut stream, Vec::new()),
+            None => self.fill(id, &mut stream, terms, now, waker),
         };
-        self.streams.insert(id, stream);
+        self.streams.settle(id, stream);
         taken
     }
 
-    fn fill(&mut self, id: StreamId, stream: &mut Stream, now: Time, waker: &Waker) -> Taken {
+    fn fill(&mut self, id: StreamId, stream: &mut Stream, terms: Terms, now: Time, waker: &Waker) -> Taken {
         // Streams that were woken for the same messages get their share.
-        let share = self.backlog().div_ceil(self.awake + 1).min(MAX_BATCH_MESSAGES);
-        let mut batch = Vec::with_capacity(share);
+        let share = self.backlog.len().div_ceil(self.streams.awake() + 1).min(terms.max_messages);
+        let mut batch = Vec::with_capacity(share.min(MAX_BATCH_MESSAGES));
         let mut batch_bytes = 0;
         let mut mode = Mode::Hungry;
-        while batch.len() < share {
-            let Some((queue, size_bytes)) = self.next_queue(id) else { break };
+        while batch.len() < share.min(MAX_BATCH_MESSAGES) {
+            let Some((queue, size_bytes)) = self.backlog.next_queue(id) else { break };
             if !batch.is_empty() && batch_bytes + size_bytes > MAX_BATCH_BYTES {
                 break;
             }
@@ -273,82 +260,90 @@ impl State {
                 mode = Mode::Full;
                 break;
             }
-            let Some(entry) = self.pop(queue, id) else { break };
-            stream.outstanding += 1;
-            stream.outstanding_bytes += size_bytes;
+            let Some(entry) = self.backlog.pop(queue, id, self.leases.next_id()) else { break };
+            stream.add(size_bytes);
             batch_bytes += size_bytes;
-            batch.push(self.lease(entry, id, now.plus(stream.ack_deadline)));
+            let deadline = now.plus(stream.ack_deadline);
+            if self.is_to_be_duplicated(terms) {
+                stream.add(size_bytes);
+                batch.extend(self.lease_twice(entry, id, deadline));
+            } else {
+                batch.push(self.lease(entry, id, deadline));
+            }
         }
-        if !batch.is_empty() {
-            return Taken::Batch(batch);
+        if !batch.is_empty() || stream.confirmations.is_some() {
+            return self.respond(stream, batch);
         }
-        stream.waker.clone_from(waker);
-        stream.mode = mode;
-        if mode == Mode::Hungry {
-            self.hungry.push_back(id);
-        }
+        stream.wait(mode, waker);
         Taken::Nothing
+    }
+
+    fn respond(&self, stream: &mut Stream, deliveries: Vec<Delivery>) -> Taken {
+        let confirmations = stream.confirmations.take();
+        Taken::Batch(Batch { deliveries, confirmations, exactly_once: self.policy.exactly_once })
     }
 
     /// End a lease for good. Says whether there was one: late and repeated acknowledgements do nothing.
     pub fn acknowledge(&mut self, delivery: DeliveryId) -> bool {
         let Some(entry) = self.end_lease(delivery) else { return false };
-        if self.has_lane(&entry) {
-            self.lanes.acknowledge(&entry, delivery);
+        if let Some(first) = self.take_twin(delivery) {
+            self.acknowledge(first);
+            return true;
         }
+        self.backlog.end_lease(&entry, delivery);
         self.counters.acked += 1;
         self.acked.insert(entry.message.id);
+        self.retain(entry.message);
         true
     }
 
     /// Give a lease a new deadline, or with no time left give the message back. Says whether there was a lease.
     pub fn modify_deadline(&mut self, delivery: DeliveryId, remaining: Duration, now: Time) -> bool {
         if remaining.is_zero() {
-            return self.give_back(delivery, Return::Nacked);
+            return self.give_back(delivery, Return::Nacked, now);
         }
         self.leases.set_deadline(delivery, now.plus(remaining))
     }
 
-    /// End the leases whose deadline has come.
+    /// Let time take effect: leases end, delayed messages become due, old ones go.
     pub fn expire(&mut self, now: Time) {
-        while let Some(delivery) = self.leases.next_expired(now) {
-            self.give_back(delivery, Return::Expired);
+        while let Some((delivery, deadline)) = self.leases.next_expired(now) {
+            self.give_back(delivery, Return::Expired, deadline);
+        }
+        self.backlog.release_due(now);
+        let horizon = now.minus(self.policy.retention);
+        self.backlog.set_horizon(horizon);
+        while let Some(first) = self.retained.first_entry()
+            && first.get().published <= horizon
+        {
+            first.remove();
         }
     }
 
     /// The streams to wake, because there is something for them. Each is named once until it has asked.
     pub fn wakers(&mut self) -> Vec<Waker> {
-        let mut wakers = Vec::new();
-        let shared = self.fresh.len() + self.returned.len() + self.lanes.free_len();
-        let mut index = 0;
-        while let Some(id) = self.hungry.get(index).copied() {
-            let Some(stream) = self.streams.get_mut(&id) else { break };
-            if stream.end.is_some() || self.awake < shared || self.lanes.has_owned(id) {
-                stream.mode = Mode::Awake;
-                self.awake += 1;
-                wakers.push(stream.waker.clone());
-                self.hungry.remove(index);
-            } else {
-                index += 1;
-            }
-        }
-        wakers
+        self.streams.wakers(&self.backlog)
     }
 
     /// When to call [`State::expire`] next. The timer is then set to it.
     pub fn set_timer(&mut self) -> Option<Time> {
-        self.timer = self.leases.next_deadline();
+        self.timer = self.next_event();
         self.timer
     }
 
-    /// Whether a lease ends before the timer would ring.
+    /// Whether something happens before the timer would ring.
     pub fn timer_is_late(&self) -> bool {
-        self.leases.next_deadline().is_some_and(|next| self.timer.is_none_or(|timer| next < timer))
+        self.next_event().is_some_and(|next| self.timer.is_none_or(|timer| next < timer))
+    }
+
+    fn next_event(&self) -> Option<Time> {
+        self.leases.next_deadline().into_iter().chain(self.backlog.next_due()).min()
     }
 
     /// The counters.
-    pub fn counters(&self) -> Counters {
-        Counters { outstanding: self.leases.len() as u64, backlog: self.backlog() as u64, ..self.counters }
+    pub fn counters(&mut self) -> Counters {
+        self.backlog.sweep();
+        Counters { outstanding: self.leases.len() as u64, backlog: self.backlog.len() as u64, ..self.counters }
     }
 
     /// The ids of the acknowledged messages, in order.
@@ -356,37 +351,99 @@ impl State {
         self.acked.iter().collect()
     }
 
-    fn backlog(&self) -> usize {
-        self.fresh.len() + self.returned.len() + self.lanes.len()
+    /// The messages of an earlier life.
+    pub fn restore(&mut self, unacked: Vec<Entry>, retained: impl IntoIterator<Item = Message>) {
+        self.backlog.restore(unacked);
+        self.retained.extend(retained.into_iter().map(|message| (message.id, message)));
     }
 
-    fn has_lane(&self, entry: &Entry) -> bool {
-        self.ordered && !entry.message.ordering_key().is_empty()
+    /// The message of a lease.
+    pub fn leased_id(&self, delivery: DeliveryId) -> Option<u64> {
+        Some(self.leases.get(delivery)?.entry.message.id)
     }
 
-    /// The queue to serve a stream from, and the size of its first message.
-    fn next_queue(&mut self, id: StreamId) -> Option<(Queue, usize)> {
-        let first_size = |queue: &VecDeque<Entry>| queue.front().map(|entry| entry.message.size_bytes());
-        for offset in 0..QUEUES.len() {
-            let queue = QUEUES[(self.turn + offset) % QUEUES.len()];
-            let size_bytes = match queue {
-                Queue::Returned => first_size(&self.returned),
-                Queue::Lanes => self.lanes.next_size_bytes(id),
-                Queue::Fresh => first_size(&self.fresh),
-            };
-            if let Some(size_bytes) = size_bytes {
-                return Some((queue, size_bytes));
+    /// Under a dead-letter policy: the ids of messages that failed since the last call, and how often each has.
+    pub fn take_failed(&mut self) -> Vec<(u64, u32)> {
+        std::mem::take(&mut self.failed)
+    }
+
+    /// What has to leave for the dead-letter topic: the caller forwards it, or gives it to [`State::keep_dead`].
+    pub fn take_dead(&mut self) -> Vec<Entry> {
+        std::mem::take(&mut self.dead)
+    }
+
+    /// Forwarded.
+    pub fn count_dead(&mut self, count: usize) {
+        self.counters.dead_lettered += count as u64;
+    }
+
+    /// What could not be forwarded is delivered again.
+    pub fn keep_dead(&mut self, entries: Vec<Entry>) {
+        self.backlog.restore(entries);
+    }
+
+    /// The messages that are not acknowledged, by id.
+    pub fn unacked(&self) -> BTreeMap<u64, Message> {
+        let leased = self.leases.iter().map(|(_, lease)| &lease.entry);
+        self.backlog.iter().chain(leased).map(|entry| (entry.message.id, entry.message.clone())).collect()
+    }
+
+    /// The acknowledged messages that are still kept.
+    pub fn retained(&self) -> impl Iterator<Item = &Message> {
+        self.retained.values()
+    }
+
+    /// Seek: unacknowledged messages that do not pass become acknowledged, and `restored` ones unacknowledged.
+    pub fn seek(&mut self, is_unacked: impl Fn(&Message) -> bool, restored: Vec<Message>) -> Sought {
+        let mut sought = Sought::default();
+        for entry in self.backlog.remove_unless(|entry| is_unacked(&entry.message)) {
+            sought.acked.insert(entry.message.id);
+            self.retain(entry.message);
+        }
+        let leased = self.leases.iter().filter(|(_, lease)| !is_unacked(&lease.entry.message));
+        for delivery in leased.map(|(delivery, _)| delivery).collect::<Vec<_>>() {
+            if let Some(entry) = self.end_lease(delivery)
+                && self.take_twin(delivery).is_none()
+            {
+                self.backlog.end_lease(&entry, delivery);
+                sought.acked.insert(entry.message.id);
+                self.retain(entry.message);
             }
         }
-        None
+        let present: HashSet<u64> = self.unacked().into_keys().collect();
+        let filter = self.policy.filter.clone();
+        let passes = |message: &Message| filter.as_ref().is_none_or(|f| f.matches(|name| message.attribute(name)));
+        let restored = restored.into_iter().filter(|message| !present.contains(&message.id) && passes(message));
+        let restored: Vec<Entry> = restored.map(Entry::new).collect();
+        for entry in &restored {
+            sought.unacked.insert(entry.message.id);
+            self.retained.remove(&entry.message.id);
+            self.recall(entry);
+        }
+        self.backlog.restore(restored);
+        sought
     }
 
-    fn pop(&mut self, queue: Queue, id: StreamId) -> Option<Entry> {
-        self.turn = queue as usize + 1;
-        match queue {
-            Queue::Returned => self.returned.pop_front(),
-            Queue::Lanes => self.lanes.pop(id, self.leases.next_id()),
-            Queue::Fresh => self.fresh.pop_front(),
+    /// Forget every message: the subscription was detached.
+    pub fn clear(&mut self) {
+        self.seek(|_| false, Vec::new());
+        self.retained.clear();
+        self.dead.clear();
+    }
+
+    /// An earlier message of this one's key comes back: the leased ones have to follow it.
+    fn recall(&mut self, entry: &Entry) {
+        if self.backlog.has_lane(entry) {
+            let key = entry.message.ordering_key();
+            let ended = self.backlog.leases_from(key, DeliveryId { slot: 0, serial: 0 });
+            let entries = ended.into_iter().filter_map(|delivery| self.end_lease(delivery)).collect();
+            self.backlog.put_back_in_lane(key, entries, None);
+        }
+    }
+
+    fn retain(&mut self, message: Message) {
+        if self.policy.retain_acked {
+            self.retained.insert(message.id, message);
         }
     }
 
@@ -394,51 +451,81 @@ impl State {
         self.counters.delivered += 1;
         self.counters.redelivered += u64::from(entry.deliveries > 0);
         entry.deliveries += 1;
+        let attempt = if self.policy.dead_letter_after.is_some() { entry.failures + 1 } else { 0 };
         let message = entry.message.bytes.clone();
-        Delivery { id: self.leases.insert(Lease { entry, deadline, stream }), message }
+        Delivery { id: self.leases.insert(Lease { entry, deadline, stream }), attempt, message }
+    }
+
+    fn is_to_be_duplicated(&mut self, terms: Terms) -> bool {
+        let Some(every) = terms.duplicate_every else { return false };
+        self.duplicable += 1;
+        self.duplicable.is_multiple_of(every.get())
+    }
+
+    /// Deliver a message twice, under two ack ids.
+    fn lease_twice(&mut self, entry: Entry, stream: StreamId, deadline: Time) -> [Delivery; 2] {
+        let mut twin = entry.clone();
+        twin.deliveries += 1;
+        let first = self.lease(entry, stream, deadline);
+        let second = self.lease(twin, stream, deadline);
+        self.twins.insert(second.id.serial, first.id);
+        [first, second]
+    }
+
+    /// The first delivery, when this is a second one that a fault asked for.
+    fn take_twin(&mut self, delivery: DeliveryId) -> Option<DeliveryId> {
+        if self.twins.is_empty() { None } else { self.twins.remove(&delivery.serial) }
     }
 
     fn end_lease(&mut self, delivery: DeliveryId) -> Option<Entry> {
         let lease = self.leases.remove(delivery)?;
-        if let Some(stream) = self.streams.get_mut(&lease.stream) {
-            stream.outstanding -= 1;
-            stream.outstanding_bytes -= lease.entry.message.size_bytes();
-            self.reconsider(lease.stream);
-        }
+        self.streams.remove(lease.stream, lease.entry.message.size_bytes());
         Some(lease.entry)
     }
 
-    fn give_back(&mut self, delivery: DeliveryId, why: Return) -> bool {
+    fn give_back(&mut self, delivery: DeliveryId, why: Return, at: Time) -> bool {
+        if self.leases.get(delivery).is_some() && self.take_twin(delivery).is_some() {
+            self.end_lease(delivery);
+            return true;
+        }
         let Some(lease) = self.leases.get(delivery) else { return false };
-        let count = if self.has_lane(&lease.entry) {
-            let ended = self.lanes.leases_from(lease.entry.message.ordering_key(), delivery);
-            let entries: Vec<Entry> = ended.into_iter().filter_map(|id| self.end_lease(id)).collect();
-            let count = entries.len();
-            self.lanes.put_back(entries);
-            count
-        } else {
-            let entry = self.end_lease(delivery);
-            self.returned.extend(entry);
-            1
+        let key =
+            self.backlog.has_lane(&lease.entry).then(|| Bytes::copy_from_slice(lease.entry.message.ordering_key()));
+        let ended = match &key {
+            Some(key) => self.backlog.leases_from(key, delivery),
+            None => vec![delivery],
         };
+        // The last one first: the one that failed is the last of the list.
+        let mut entries: Vec<Entry> = ended.into_iter().filter_map(|id| self.end_lease(id)).collect();
         match why {
-            Return::Nacked => self.counters.nacked += count as u64,
-            Return::Expired => self.counters.expired += count as u64,
+            Return::Nacked => self.counters.nacked += entries.len() as u64,
+            Return::Expired => self.counters.expired += entries.len() as u64,
+        }
+        entries.iter_mut().for_each(|entry| entry.message.detach());
+        let Some(mut failed) = entries.pop() else { return true };
+        failed.failures += 1;
+        if self.policy.dead_letter_after.is_some() {
+            self.failed.push((failed.message.id, failed.failures));
+        }
+        let mut due = None;
+        if self.policy.dead_letter_after.is_some_and(|limit| failed.failures >= limit) {
+            self.dead.push(failed);
+        } else {
+            due = self.policy.retry.map(|backoff| at.plus(backoff.after(failed.failures)));
+            entries.push(failed);
+        }
+        match key {
+            Some(key) => self.backlog.put_back_in_lane(&key, entries, due),
+            None => entries.into_iter().for_each(|entry| self.backlog.put_back(entry, due)),
         }
         true
-    }
-
-    /// A stream that stood at its limit may go on: it queues with the hungry.
-    fn reconsider(&mut self, id: StreamId) {
-        if let Some(stream) = self.streams.get_mut(&id)
-            && stream.mode == Mode::Full
-        {
-            stream.mode = Mode::Hungry;
-            self.hungry.push_back(id);
-        }
     }
 }
 
 #[cfg(test)]
 #[path = "state_tests.rs"]
 pub mod tests;
+
+#[cfg(test)]
+#[path = "state_policy_tests.rs"]
+mod policy_tests;

@@ -11,8 +11,8 @@ use super::*;
 use crate::emulator::message::Publish;
 use crate::pubsub::wire::{PublishRequest, PubsubMessage};
 
-const UNLIMITED: FlowControl = FlowControl { max_messages: None, max_bytes: None };
-const LEASE: Duration = Duration::from_secs(10);
+pub(super) const UNLIMITED: FlowControl = FlowControl { max_messages: None, max_bytes: None };
+pub(super) const LEASE: Duration = Duration::from_secs(10);
 
 /// The moment this many seconds after the start.
 pub fn time(seconds: u64) -> Time {
@@ -21,10 +21,10 @@ pub fn time(seconds: u64) -> Time {
 
 /// A message of this id and ordering key.
 pub fn entry(id: u64, key: &str) -> Entry {
-    Entry { message: message(id, key), deliveries: 0 }
+    Entry::new(message(id, key))
 }
 
-fn message(id: u64, key: &str) -> Message {
+pub(super) fn message(id: u64, key: &str) -> Message {
     sized_message(id, key, 100)
 }
 
@@ -33,19 +33,39 @@ fn sized_message(id: u64, key: &str, data_bytes: usize) -> Message {
     let wire = PubsubMessage { data, ordering_key: key.to_owned(), ..Default::default() };
     let request = PublishRequest { topic: String::new(), messages: vec![wire] };
     let publish = Publish::decode(request.encode_to_vec().into()).unwrap();
-    publish.stamp(id, time(0)).unwrap().remove(0)
+    publish.stamp(id, time(1)).unwrap().remove(0)
+}
+
+/// A message published at this second.
+pub fn message_at(id: u64, seconds: u64) -> Message {
+    keyed_message_at(id, "", seconds)
+}
+
+pub(super) fn keyed_message_at(id: u64, key: &str, seconds: u64) -> Message {
+    let mut message = message(id, key);
+    message.published = time(seconds);
+    message
+}
+
+pub(super) fn unordered() -> State {
+    State::new(false, Policy::default())
+}
+
+pub(super) fn ordered() -> State {
+    State::new(true, Policy::default())
 }
 
 fn with_messages(ids: std::ops::Range<u64>) -> State {
-    let mut state = State::new(false);
+    let mut state = unordered();
     state.push(&ids.map(|id| message(id, "")).collect::<Vec<_>>());
     state
 }
 
 /// What a stream gets: deliveries with the id of their message. Nothing is an empty list.
-fn take(state: &mut State, stream: StreamId, seconds: u64) -> Vec<(DeliveryId, u64)> {
-    match state.take(stream, time(seconds), Waker::noop()) {
+pub(super) fn take(state: &mut State, stream: StreamId, seconds: u64) -> Vec<(DeliveryId, u64)> {
+    match state.take(stream, Terms::default(), time(seconds), Waker::noop()) {
         Taken::Batch(batch) => batch
+            .deliveries
             .into_iter()
             .map(|delivery| {
                 let message = PubsubMessage::decode(delivery.message).unwrap();
@@ -57,12 +77,12 @@ fn take(state: &mut State, stream: StreamId, seconds: u64) -> Vec<(DeliveryId, u
     }
 }
 
-fn ids(taken: &[(DeliveryId, u64)]) -> Vec<u64> {
+pub(super) fn ids(taken: &[(DeliveryId, u64)]) -> Vec<u64> {
     taken.iter().map(|(_, id)| *id).collect()
 }
 
 #[derive(Default)]
-struct Count(AtomicUsize);
+pub(super) struct Count(AtomicUsize);
 
 impl Wake for Count {
     fn wake(self: Arc<Self>) {
@@ -71,13 +91,13 @@ impl Wake for Count {
 }
 
 /// Let a stream find nothing, so that it waits; the count tells how often it was woken.
-fn wait_on(state: &mut State, stream: StreamId) -> Arc<Count> {
+pub(super) fn wait_on(state: &mut State, stream: StreamId) -> Arc<Count> {
     let count = Arc::new(Count::default());
-    assert!(matches!(state.take(stream, time(0), &Waker::from(count.clone())), Taken::Nothing));
+    assert!(matches!(state.take(stream, Terms::default(), time(0), &Waker::from(count.clone())), Taken::Nothing));
     count
 }
 
-fn wake(state: &mut State) -> usize {
+pub(super) fn wake(state: &mut State) -> usize {
     let wakers = state.wakers();
     let count = wakers.len();
     wakers.into_iter().for_each(Waker::wake);
@@ -187,7 +207,7 @@ fn a_response_of_several_messages_stays_below_its_bounds() {
     let stream = state.open_stream(UNLIMITED, LEASE);
     assert_eq!(take(&mut state, stream, 0).len(), MAX_BATCH_MESSAGES);
     let large = sized_message(1, "", 10_000);
-    let mut state = State::new(false);
+    let mut state = unordered();
     state.push(&vec![large.clone(); 100]);
     let stream = state.open_stream(UNLIMITED, LEASE);
     assert_eq!(take(&mut state, stream, 0).len(), MAX_BATCH_BYTES / large.size_bytes());
@@ -195,7 +215,7 @@ fn a_response_of_several_messages_stays_below_its_bounds() {
 
 #[test]
 fn a_waiting_stream_is_woken_once_for_new_messages() {
-    let mut state = State::new(false);
+    let mut state = unordered();
     let stream = state.open_stream(UNLIMITED, LEASE);
     let woken = wait_on(&mut state, stream);
     assert_eq!(wake(&mut state), 0);
@@ -218,7 +238,7 @@ fn a_stream_at_its_limit_is_woken_by_an_ack_and_not_by_new_messages() {
 
 #[test]
 fn waiting_streams_share_what_comes() {
-    let mut state = State::new(false);
+    let mut state = unordered();
     let streams: Vec<_> = (0..4).map(|_| state.open_stream(UNLIMITED, LEASE)).collect();
     streams.iter().for_each(|stream| drop(wait_on(&mut state, *stream)));
     state.push(&(0..100).map(|id| message(id, "")).collect::<Vec<_>>());
@@ -229,7 +249,7 @@ fn waiting_streams_share_what_comes() {
 
 #[test]
 fn single_messages_go_to_the_waiting_streams_in_turn() {
-    let mut state = State::new(false);
+    let mut state = unordered();
     let streams = [state.open_stream(UNLIMITED, LEASE), state.open_stream(UNLIMITED, LEASE)];
     let woken = streams.map(|stream| wait_on(&mut state, stream));
     for id in 0..6 {
@@ -238,13 +258,16 @@ fn single_messages_go_to_the_waiting_streams_in_turn() {
         let index = woken.iter().position(|count| count.0.swap(0, Ordering::Relaxed) == 1).unwrap();
         assert_eq!(index as u64, id % 2);
         assert_eq!(take(&mut state, streams[index], 0).len(), 1);
-        assert!(matches!(state.take(streams[index], time(0), &Waker::from(woken[index].clone())), Taken::Nothing));
+        assert!(matches!(
+            state.take(streams[index], Terms::default(), time(0), &Waker::from(woken[index].clone())),
+            Taken::Nothing
+        ));
     }
 }
 
 #[test]
 fn a_woken_stream_that_closes_leaves_its_messages_to_the_others() {
-    let mut state = State::new(false);
+    let mut state = unordered();
     let first = state.open_stream(UNLIMITED, LEASE);
     let second = state.open_stream(UNLIMITED, LEASE);
     wait_on(&mut state, first);
@@ -285,7 +308,7 @@ fn an_ended_stream_is_woken_and_told_why_also_at_its_limit() {
     assert_eq!(wake(&mut state), 2);
     let late = state.open_stream(UNLIMITED, LEASE);
     for stream in [waiting, full, late] {
-        assert!(matches!(state.take(stream, time(0), Waker::noop()), Taken::Ended(End::Deleted)));
+        assert!(matches!(state.take(stream, Terms::default(), time(0), Waker::noop()), Taken::Ended(End::Deleted)));
     }
 }
 
@@ -306,7 +329,7 @@ fn the_timer_moves_only_for_a_sooner_deadline() {
 
 #[test]
 fn without_ordering_a_key_means_nothing() {
-    let mut state = State::new(false);
+    let mut state = unordered();
     state.push(&[message(1, "k"), message(2, "k")]);
     let first = state.open_stream(FlowControl { max_messages: Some(1), max_bytes: None }, LEASE);
     let second = state.open_stream(UNLIMITED, LEASE);
@@ -316,7 +339,7 @@ fn without_ordering_a_key_means_nothing() {
 
 #[test]
 fn a_key_stays_with_one_stream_while_any_of_its_messages_is_leased() {
-    let mut state = State::new(true);
+    let mut state = ordered();
     state.push(&[message(1, "k"), message(2, "k")]);
     let first = state.open_stream(FlowControl { max_messages: Some(1), max_bytes: None }, LEASE);
     let second = state.open_stream(UNLIMITED, LEASE);
@@ -330,7 +353,7 @@ fn a_key_stays_with_one_stream_while_any_of_its_messages_is_leased() {
 
 #[test]
 fn what_comes_back_takes_the_later_messages_of_its_key_along() {
-    let mut state = State::new(true);
+    let mut state = ordered();
     state.push(&[message(1, "k"), message(2, "k"), message(3, "k"), message(4, "other"), message(5, "")]);
     let stream = state.open_stream(UNLIMITED, LEASE);
     let taken = take(&mut state, stream, 0);
@@ -349,7 +372,7 @@ fn what_comes_back_takes_the_later_messages_of_its_key_along() {
 
 #[test]
 fn a_key_on_a_closed_stream_waits_for_the_leases_to_end() {
-    let mut state = State::new(true);
+    let mut state = ordered();
     state.push(&[message(1, "k")]);
     let first = state.open_stream(UNLIMITED, LEASE);
     take(&mut state, first, 0);
@@ -367,7 +390,7 @@ fn a_key_on_a_closed_stream_waits_for_the_leases_to_end() {
 fn keys_keep_their_order_under_random_histories() {
     for seed in 0..300 {
         let mut random = fastrand::Rng::with_seed(seed);
-        let mut state = State::new(true);
+        let mut state = ordered();
         let mut now = 0;
         let mut published = 0;
         let mut held: Vec<DeliveryId> = Vec::new();

@@ -1,46 +1,24 @@
 //! StreamingPull responses, from bytes straight into Arrow columns.
 //!
-//! One pass per message collects borrowed slices of its fields; only a message that parsed whole is appended, so a
-//! malformed one never leaves columns of different lengths.
+//! One pass per message: attributes go into their columns as they come, the other fields are borrowed until the message
+//! has parsed whole. A malformed message leaves nothing behind, so that columns never differ in length.
 
-use std::sync::Arc;
+use arrow_array::{RecordBatch, StringArray};
 
-use arrow_array::builder::{
-    ArrayBuilder, BinaryBuilder, Int32Builder, MapBuilder, MapFieldNames, StringBuilder, TimestampMicrosecondBuilder,
-};
-use arrow_array::{ArrayRef, RecordBatch, StringArray};
-use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
-
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
+use crate::pubsub::columns::{Columns, Row, Selection, Values, malformed};
 
 /// A chunk is closed at this many rows: what a Spark task likes to receive as one batch.
 pub const CHUNK_ROWS: usize = 10_000;
 /// A chunk is closed at this many bytes, far below the 2 GiB that 32-bit offsets can address.
 pub const CHUNK_BYTES: usize = 32 << 20;
-
-/// The raw schema: what a Pub/Sub message is.
-pub fn raw_schema() -> SchemaRef {
-    Arc::new(Schema::new(vec![
-        Field::new("message_id", DataType::Utf8, true),
-        Field::new("publish_time", DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())), true),
-        Field::new("data", DataType::Binary, true),
-        Field::new_map(
-            "attributes",
-            "entries",
-            Field::new("key", DataType::Utf8, false),
-            Field::new("value", DataType::Utf8, true),
-            false,
-            true,
-        ),
-        Field::new("ordering_key", DataType::Utf8, true),
-        Field::new("delivery_attempt", DataType::Int32, true),
-    ]))
-}
+/// What a row weighs besides its message: offsets, and the like in the ledger. It bounds what empty messages cost.
+const ROW_BYTES: usize = 64;
 
 /// Rows and the deliveries they came in, of equal length.
 #[derive(Debug)]
 pub struct Decoded {
-    /// Rows of [`raw_schema`].
+    /// Rows of the selection's schema.
     pub rows: RecordBatch,
     /// One per row.
     pub ack_ids: StringArray,
@@ -48,67 +26,49 @@ pub struct Decoded {
     pub bytes: usize,
 }
 
-/// Columns under construction.
+/// What a response said besides its rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Response {
+    /// How many rows it had.
+    pub rows: usize,
+    /// How many of them Pub/Sub counted as delivered before.
+    pub redelivered: usize,
+    /// Whether the subscription delivers exactly once, where the response says so.
+    pub exactly_once: Option<bool>,
+}
+
+/// Rows under construction.
 pub struct ChunkBuilder {
-    schema: SchemaRef,
-    message_id: StringBuilder,
-    publish_time: TimestampMicrosecondBuilder,
-    data: BinaryBuilder,
-    attributes: MapBuilder<StringBuilder, StringBuilder>,
-    ordering_key: StringBuilder,
-    delivery_attempt: Int32Builder,
-    ack_ids: StringBuilder,
+    columns: Columns,
+    ack_ids: Values,
     bytes: usize,
+    max_rows: usize,
 }
 
 impl Default for ChunkBuilder {
     fn default() -> Self {
-        let names = MapFieldNames { entry: "entries".into(), key: "key".into(), value: "value".into() };
-        Self {
-            schema: raw_schema(),
-            message_id: StringBuilder::new(),
-            publish_time: TimestampMicrosecondBuilder::new().with_timezone("UTC"),
-            data: BinaryBuilder::new(),
-            attributes: MapBuilder::new(Some(names), StringBuilder::new(), StringBuilder::new()),
-            ordering_key: StringBuilder::new(),
-            delivery_attempt: Int32Builder::new(),
-            ack_ids: StringBuilder::new(),
-            bytes: 0,
-        }
+        Self::new(Selection::default(), CHUNK_ROWS)
     }
 }
 
 impl ChunkBuilder {
+    /// Rows of the selected columns, in chunks of at most `max_rows`.
+    pub fn new(selection: Selection, max_rows: usize) -> Self {
+        Self { columns: Columns::new(selection), ack_ids: Values::default(), bytes: 0, max_rows: max_rows.max(1) }
+    }
+
     /// How many rows are waiting.
     pub fn rows(&self) -> usize {
         self.ack_ids.len()
     }
 
-    /// Whether the chunk has reached its size.
-    pub fn is_full(&self) -> bool {
-        self.rows() >= CHUNK_ROWS || self.bytes >= CHUNK_BYTES
+    /// What they weigh.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
-    /// Append one message.
-    fn append(&mut self, message: &Message<'_>) -> Result<()> {
-        let publish_time_us = message
-            .publish_s
-            .checked_mul(1_000_000)
-            .and_then(|us| us.checked_add(i64::from(message.publish_nanos) / 1_000))
-            .ok_or_else(|| malformed("a publish_time out of range"))?;
-        self.message_id.append_value(message.message_id);
-        self.publish_time.append_value(publish_time_us);
-        self.data.append_value(message.data);
-        for (key, value) in &message.attributes {
-            self.attributes.keys().append_value(key);
-            self.attributes.values().append_value(value);
-        }
-        self.attributes.append(true).map_err(|e| malformed(&e.to_string()))?;
-        self.ordering_key.append_option((!message.ordering_key.is_empty()).then_some(message.ordering_key));
-        self.delivery_attempt.append_option((message.delivery_attempt > 0).then_some(message.delivery_attempt));
-        self.ack_ids.append_value(message.ack_id);
-        self.bytes += message.bytes;
-        Ok(())
+    fn is_full(&self) -> bool {
+        self.rows() >= self.max_rows || self.bytes >= CHUNK_BYTES
     }
 
     /// Close the chunk and start the next one; None when there is nothing in it.
@@ -116,135 +76,160 @@ impl ChunkBuilder {
         if self.rows() == 0 {
             return Ok(None);
         }
-        let columns: Vec<ArrayRef> = vec![
-            Arc::new(self.message_id.finish()),
-            Arc::new(self.publish_time.finish()),
-            Arc::new(self.data.finish()),
-            Arc::new(self.attributes.finish()),
-            Arc::new(self.ordering_key.finish()),
-            Arc::new(self.delivery_attempt.finish()),
-        ];
-        let rows = RecordBatch::try_new(self.schema.clone(), columns)
-            .map_err(|e| Error::new(ErrorKind::Native, format!("the columns of a chunk do not fit: {e}.")))?;
-        let decoded = Decoded { rows, ack_ids: self.ack_ids.finish(), bytes: self.bytes };
-        self.bytes = 0;
-        Ok(Some(decoded))
+        // Both are finished before an error of one ends this, so that the next chunk starts empty.
+        let (rows, ack_ids) = (self.columns.finish(), self.ack_ids.finish_text(None));
+        let bytes = std::mem::take(&mut self.bytes);
+        Ok(Some(Decoded { rows: rows?, ack_ids: ack_ids?, bytes }))
     }
+
+    /// Append a `ReceivedMessage`; returns how often Pub/Sub says it was delivered, 0 where it does not count.
+    fn append(&mut self, received: &[u8]) -> Parsed<i32> {
+        let appended = self.parse(received);
+        match appended {
+            Ok(_) => self.bytes += received.len() + ROW_BYTES,
+            Err(_) => self.columns.drop_row(),
+        }
+        appended
+    }
+
+    fn parse(&mut self, received: &[u8]) -> Parsed<i32> {
+        let mut row = Row::default();
+        let mut ack_id: &[u8] = &[];
+        let mut fields = Reader { bytes: received };
+        while !fields.bytes.is_empty() {
+            match fields.varint()? {
+                ACK_ID => ack_id = fields.bytes()?,
+                MESSAGE => self.parse_message(fields.bytes()?, &mut row)?,
+                DELIVERY_ATTEMPT => row.delivery_attempt = fields.varint()? as i32,
+                other => fields.skip(other)?,
+            }
+        }
+        self.columns.end_row(&row)?;
+        self.ack_ids.push(ack_id);
+        Ok(row.delivery_attempt)
+    }
+
+    fn parse_message<'a>(&mut self, message: &'a [u8], row: &mut Row<'a>) -> Parsed<()> {
+        let mut fields = Reader { bytes: message };
+        while !fields.bytes.is_empty() {
+            match fields.varint()? {
+                DATA => row.data = fields.bytes()?,
+                ATTRIBUTE if self.columns.wants_attributes() => self.parse_attribute(fields.bytes()?)?,
+                MESSAGE_ID => row.message_id = fields.bytes()?,
+                PUBLISH_TIME if self.columns.wants_publish_time() => {
+                    let time = row.publish_time.get_or_insert_default();
+                    parse_time(fields.bytes()?, time)?;
+                }
+                ORDERING_KEY => row.ordering_key = fields.bytes()?,
+                other => fields.skip(other)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn parse_attribute(&mut self, entry: &[u8]) -> Parsed<()> {
+        let (mut key, mut value): (&[u8], &[u8]) = (&[], &[]);
+        let mut fields = Reader { bytes: entry };
+        while !fields.bytes.is_empty() {
+            match fields.varint()? {
+                KEY => key = fields.bytes()?,
+                VALUE => value = fields.bytes()?,
+                other => fields.skip(other)?,
+            }
+        }
+        self.columns.push_attribute(key, value);
+        Ok(())
+    }
+}
+
+fn parse_time(timestamp: &[u8], (seconds, nanos): &mut (i64, i32)) -> Parsed<()> {
+    let mut fields = Reader { bytes: timestamp };
+    while !fields.bytes.is_empty() {
+        match fields.varint()? {
+            SECONDS => *seconds = fields.varint()? as i64,
+            NANOS => *nanos = fields.varint()? as i32,
+            other => fields.skip(other)?,
+        }
+    }
+    Ok(())
 }
 
 /// Append the messages of a response; `closed` receives each chunk that gets full on the way.
-pub fn decode_response(response: &[u8], into: &mut ChunkBuilder, mut closed: impl FnMut(Decoded)) -> Result<usize> {
-    let mut rows = 0;
-    let mut message = Message::default();
+///
+/// Confirmations are skipped: they answer acknowledgements sent over the stream, and ours are calls of their own.
+pub fn decode_response(response: &[u8], into: &mut ChunkBuilder, mut closed: impl FnMut(Decoded)) -> Result<Response> {
+    let mut told = Response::default();
     let mut fields = Reader { bytes: response };
-    while let Some((number, value)) = fields.next_field()? {
-        // 1 is received_messages; confirmations and properties of the stream are not used yet.
-        if let (1, Value::Bytes(bytes)) = (number, value) {
-            message.parse(bytes)?;
-            into.append(&message)?;
-            rows += 1;
-            if into.is_full()
-                && let Some(chunk) = into.finish()?
-            {
-                closed(chunk);
+    while !fields.bytes.is_empty() {
+        match fields.varint()? {
+            RECEIVED_MESSAGE => {
+                let attempt = into.append(fields.bytes()?)?;
+                told.rows += 1;
+                told.redelivered += usize::from(attempt > 1);
+                if into.is_full()
+                    && let Some(chunk) = into.finish()?
+                {
+                    closed(chunk);
+                }
             }
+            PROPERTIES => told.exactly_once = Some(parse_properties(fields.bytes()?)?),
+            other => fields.skip(other)?,
         }
     }
-    Ok(rows)
+    Ok(told)
 }
 
-fn malformed(what: &str) -> Error {
-    Error::new(ErrorKind::PubSub, format!("Pub/Sub sent a malformed response: {what}."))
-}
-
-/// The fields of one delivery, borrowed from the response.
-#[derive(Default)]
-struct Message<'a> {
-    ack_id: &'a str,
-    message_id: &'a str,
-    publish_s: i64,
-    publish_nanos: i32,
-    data: &'a [u8],
-    attributes: Vec<(&'a str, &'a str)>,
-    ordering_key: &'a str,
-    delivery_attempt: i32,
-    bytes: usize,
-}
-
-impl<'a> Message<'a> {
-    /// Parse a ReceivedMessage, keeping only the capacity of what was here before.
-    fn parse(&mut self, received: &'a [u8]) -> Result<()> {
-        let mut attributes = std::mem::take(&mut self.attributes);
-        attributes.clear();
-        *self = Message { attributes, bytes: received.len(), ..Message::default() };
-        let mut fields = Reader { bytes: received };
-        while let Some((number, value)) = fields.next_field()? {
-            match (number, value) {
-                (1, Value::Bytes(bytes)) => self.ack_id = text(bytes)?,
-                (2, Value::Bytes(bytes)) => self.parse_message(bytes)?,
-                (3, Value::Number(number)) => self.delivery_attempt = number as i32,
-                _ => {}
-            }
+fn parse_properties(properties: &[u8]) -> Parsed<bool> {
+    let mut exactly_once = false;
+    let mut fields = Reader { bytes: properties };
+    while !fields.bytes.is_empty() {
+        match fields.varint()? {
+            EXACTLY_ONCE => exactly_once = fields.varint()? != 0,
+            other => fields.skip(other)?,
         }
-        Ok(())
     }
-
-    fn parse_message(&mut self, message: &'a [u8]) -> Result<()> {
-        let mut fields = Reader { bytes: message };
-        while let Some((number, value)) = fields.next_field()? {
-            match (number, value) {
-                (1, Value::Bytes(bytes)) => self.data = bytes,
-                (2, Value::Bytes(bytes)) => self.parse_attribute(bytes)?,
-                (3, Value::Bytes(bytes)) => self.message_id = text(bytes)?,
-                (4, Value::Bytes(bytes)) => self.parse_time(bytes)?,
-                (5, Value::Bytes(bytes)) => self.ordering_key = text(bytes)?,
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    fn parse_attribute(&mut self, entry: &'a [u8]) -> Result<()> {
-        let (mut key, mut value) = ("", "");
-        let mut fields = Reader { bytes: entry };
-        while let Some((number, field)) = fields.next_field()? {
-            match (number, field) {
-                (1, Value::Bytes(bytes)) => key = text(bytes)?,
-                (2, Value::Bytes(bytes)) => value = text(bytes)?,
-                _ => {}
-            }
-        }
-        // A map has one value a key, the last one; few attributes make a scan cheaper than a hash.
-        match self.attributes.iter_mut().find(|(known, _)| *known == key) {
-            Some(entry) => entry.1 = value,
-            None => self.attributes.push((key, value)),
-        }
-        Ok(())
-    }
-
-    fn parse_time(&mut self, timestamp: &'a [u8]) -> Result<()> {
-        let mut fields = Reader { bytes: timestamp };
-        while let Some((number, value)) = fields.next_field()? {
-            match (number, value) {
-                (1, Value::Number(number)) => self.publish_s = number as i64,
-                (2, Value::Number(number)) => self.publish_nanos = number as i32,
-                _ => {}
-            }
-        }
-        Ok(())
-    }
+    Ok(exactly_once)
 }
 
-fn text(bytes: &[u8]) -> Result<&str> {
-    std::str::from_utf8(bytes).map_err(|_| malformed("a string that is not UTF-8"))
+// A field's number and wire type, as one number: 0 for a varint, 2 for bytes.
+const RECEIVED_MESSAGE: u64 = 1 << 3 | 2;
+const PROPERTIES: u64 = 4 << 3 | 2;
+const EXACTLY_ONCE: u64 = 1 << 3;
+const ACK_ID: u64 = 1 << 3 | 2;
+const MESSAGE: u64 = 2 << 3 | 2;
+const DELIVERY_ATTEMPT: u64 = 3 << 3;
+const DATA: u64 = 1 << 3 | 2;
+const ATTRIBUTE: u64 = 2 << 3 | 2;
+const MESSAGE_ID: u64 = 3 << 3 | 2;
+const PUBLISH_TIME: u64 = 4 << 3 | 2;
+const ORDERING_KEY: u64 = 5 << 3 | 2;
+const KEY: u64 = 1 << 3 | 2;
+const VALUE: u64 = 2 << 3 | 2;
+const SECONDS: u64 = 1 << 3;
+const NANOS: u64 = 2 << 3;
+
+/// What is wrong with a response. Small, unlike an [`Error`]: it is part of what every step of the parsing returns.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Malformed {
+    Number,
+    Length,
+    FieldNumber,
+    WireType,
+    PublishTime,
 }
 
-/// A field's value as far as these messages need it.
-enum Value<'a> {
-    Number(u64),
-    Bytes(&'a [u8]),
-    /// Fixed-width values: none of ours, skipped.
-    Skipped,
+pub(super) type Parsed<T> = std::result::Result<T, Malformed>;
+
+impl From<Malformed> for Error {
+    fn from(what: Malformed) -> Self {
+        malformed(match what {
+            Malformed::Number => "a number without an end",
+            Malformed::Length => "a field longer than its message",
+            Malformed::FieldNumber => "a field number 0",
+            Malformed::WireType => "a wire type that nobody uses",
+            Malformed::PublishTime => "a publish_time out of range",
+        })
+    }
 }
 
 /// Walks the fields of one message.
@@ -253,29 +238,18 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn next_field(&mut self) -> Result<Option<(u64, Value<'a>)>> {
-        if self.bytes.is_empty() {
-            return Ok(None);
-        }
-        let tag = self.varint()?;
-        let number = tag >> 3;
-        if number == 0 {
-            return Err(malformed("a field number 0"));
-        }
-        let value = match tag & 7 {
-            0 => Value::Number(self.varint()?),
-            1 => self.take(8).map(|_| Value::Skipped)?,
-            2 => {
-                let length = self.varint()?;
-                Value::Bytes(self.take(usize::try_from(length).map_err(|_| malformed("a length out of range"))?)?)
+    #[inline]
+    fn varint(&mut self) -> Parsed<u64> {
+        match self.bytes.split_first() {
+            Some((byte, rest)) if byte & 0x80 == 0 => {
+                self.bytes = rest;
+                Ok(u64::from(*byte))
             }
-            5 => self.take(4).map(|_| Value::Skipped)?,
-            wire_type => return Err(malformed(&format!("a wire type {wire_type}"))),
-        };
-        Ok(Some((number, value)))
+            _ => self.long_varint(),
+        }
     }
 
-    fn varint(&mut self) -> Result<u64> {
+    fn long_varint(&mut self) -> Parsed<u64> {
         let mut value = 0;
         for (index, byte) in self.bytes.iter().enumerate().take(10) {
             value |= u64::from(byte & 0x7f) << (7 * index);
@@ -284,113 +258,41 @@ impl<'a> Reader<'a> {
                 return Ok(value);
             }
         }
-        Err(malformed("a number without an end"))
+        Err(Malformed::Number)
     }
 
-    fn take(&mut self, length: usize) -> Result<&'a [u8]> {
-        if length > self.bytes.len() {
-            return Err(malformed("a field longer than its message"));
+    #[inline]
+    fn bytes(&mut self) -> Parsed<&'a [u8]> {
+        let length = self.varint()?;
+        self.take(usize::try_from(length).unwrap_or(usize::MAX))
+    }
+
+    #[inline]
+    fn take(&mut self, length: usize) -> Parsed<&'a [u8]> {
+        match self.bytes.split_at_checked(length) {
+            Some((taken, rest)) => {
+                self.bytes = rest;
+                Ok(taken)
+            }
+            None => Err(Malformed::Length),
         }
-        let (taken, rest) = self.bytes.split_at(length);
-        self.bytes = rest;
-        Ok(taken)
+    }
+
+    /// Step over the value of a field that nobody wants.
+    fn skip(&mut self, tag: u64) -> Parsed<()> {
+        if tag >> 3 == 0 {
+            return Err(Malformed::FieldNumber);
+        }
+        match tag & 7 {
+            0 => self.varint().map(|_| ()),
+            1 => self.take(8).map(|_| ()),
+            2 => self.bytes().map(|_| ()),
+            5 => self.take(4).map(|_| ()),
+            _ => Err(Malformed::WireType),
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::pubsub::wire::{PubsubMessage, ReceivedMessage, StreamingPullResponse, Timestamp};
-    use arrow_array::Array;
-    use arrow_array::cast::AsArray;
-    use arrow_array::types::{Int32Type, TimestampMicrosecondType};
-    use prost::Message as _;
-
-    fn any_text() -> String {
-        (0..fastrand::usize(0..12)).map(|_| fastrand::char(..)).collect()
-    }
-
-    fn any_message() -> ReceivedMessage {
-        ReceivedMessage {
-            ack_id: any_text(),
-            delivery_attempt: fastrand::i32(0..5),
-            message: Some(PubsubMessage {
-                data: (0..fastrand::usize(0..300)).map(|_| fastrand::u8(..)).collect(),
-                attributes: (0..fastrand::usize(0..4)).map(|_| (any_text(), any_text())).collect(),
-                message_id: any_text(),
-                publish_time: Some(Timestamp {
-                    seconds: fastrand::i64(0..1 << 40),
-                    nanos: fastrand::i32(0..1_000_000_000),
-                }),
-                ordering_key: any_text(),
-            }),
-        }
-    }
-
-    fn decode(bytes: &[u8]) -> Result<Vec<Decoded>> {
-        let mut builder = ChunkBuilder::default();
-        let mut chunks = vec![];
-        decode_response(bytes, &mut builder, |chunk| chunks.push(chunk))?;
-        chunks.extend(builder.finish()?);
-        Ok(chunks)
-    }
-
-    #[test]
-    fn any_message_equals_what_prost_decodes() {
-        fastrand::seed(7);
-        for _ in 0..300 {
-            let sent = StreamingPullResponse {
-                received_messages: (0..fastrand::usize(1..5)).map(|_| any_message()).collect(),
-            };
-            let chunks = decode(&sent.encode_to_vec()).unwrap();
-            let rows = &chunks[0].rows;
-            assert_eq!(rows.num_rows(), sent.received_messages.len());
-            for (row, expected) in sent.received_messages.iter().enumerate() {
-                let message = expected.message.as_ref().unwrap();
-                let time = message.publish_time.unwrap();
-                assert_eq!(chunks[0].ack_ids.value(row), expected.ack_id);
-                assert_eq!(rows.column(0).as_string::<i32>().value(row), message.message_id);
-                assert_eq!(
-                    rows.column(1).as_primitive::<TimestampMicrosecondType>().value(row),
-                    time.seconds * 1_000_000 + i64::from(time.nanos) / 1_000
-                );
-                assert_eq!(rows.column(2).as_binary::<i32>().value(row), message.data);
-                let entries = rows.column(3).as_map().value(row);
-                let (keys, values) = (entries.column(0).as_string::<i32>(), entries.column(1).as_string::<i32>());
-                let attributes = (0..entries.len()).map(|i| (keys.value(i).into(), values.value(i).into())).collect();
-                assert_eq!(message.attributes, attributes);
-                let key = rows.column(4).as_string::<i32>();
-                assert_eq!(key.is_null(row), message.ordering_key.is_empty());
-                assert_eq!(key.value(row), message.ordering_key);
-                let attempt = rows.column(5).as_primitive::<Int32Type>();
-                assert_eq!(if attempt.is_valid(row) { attempt.value(row) } else { 0 }, expected.delivery_attempt);
-            }
-        }
-    }
-
-    #[test]
-    fn arbitrary_and_mutilated_bytes_never_panic() {
-        fastrand::seed(11);
-        for _ in 0..20_000 {
-            let noise: Vec<u8> = (0..fastrand::usize(0..64)).map(|_| fastrand::u8(..)).collect();
-            let _ = decode(&noise);
-        }
-        let whole = StreamingPullResponse { received_messages: vec![any_message(), any_message()] }.encode_to_vec();
-        for end in 0..whole.len() {
-            let _ = decode(&whole[..end]);
-        }
-        for _ in 0..5_000 {
-            let mut bent = whole.clone();
-            let at = fastrand::usize(0..bent.len());
-            bent[at] = fastrand::u8(..);
-            let _ = decode(&bent);
-        }
-    }
-
-    #[test]
-    fn a_chunk_is_closed_at_its_size() {
-        let one = StreamingPullResponse { received_messages: vec![any_message(); CHUNK_ROWS + 3] }.encode_to_vec();
-        let chunks = decode(&one).unwrap();
-        assert_eq!(chunks.iter().map(|c| c.rows.num_rows()).collect::<Vec<_>>(), [CHUNK_ROWS, 3]);
-    }
-}
+#[path = "decode_tests.rs"]
+mod tests;

@@ -1,17 +1,14 @@
-//! Leases: the deliveries we hold and until when, and the requests that extend, acknowledge or give them back.
+//! Leases: deliveries that came together, until when they are ours, and how long to ask for.
 
 use std::time::{Duration, Instant};
 
 use arrow_array::{Array, StringArray};
 
-use crate::error::{Error, Result};
-use crate::pubsub::client::Client;
-use crate::retry::{Backoff, is_transient};
+use crate::pubsub::wire::MAX_ACK_DEADLINE_S;
 
-/// The most ids one acknowledge or modifyAckDeadline request may name.
-pub const MAX_REQUEST_IDS: usize = 1_000;
-/// The most bytes one such request may have; leaves room for the subscription's name and framing.
-const MAX_REQUEST_BYTES: usize = (512 << 10) - 4_096;
+/// The least lease of a subscription that delivers exactly once: a late extension costs more there.
+pub const EXACTLY_ONCE_LEASE: Duration = Duration::from_secs(60);
+const LONGEST_LEASE: Duration = Duration::from_secs(MAX_ACK_DEADLINE_S as u64);
 
 /// Deliveries that came together and whose deadline moves together.
 #[derive(Clone, Debug)]
@@ -24,14 +21,19 @@ pub struct Lease {
     pub deadline: Instant,
     /// The deadline passed: Pub/Sub may have given copies to somebody else.
     pub expired: bool,
-    /// The extension that is under way, if there is one.
-    pub extension: Option<u64>,
+    /// How many of the deliveries Pub/Sub said it has taken back while the others are still ours.
+    pub lost: usize,
+    /// How long the lease was when it was last granted.
+    pub length: Duration,
+    /// The extension that is under way, if there is one, and what it asks for.
+    pub extension: Option<(u64, Duration)>,
 }
 
 impl Lease {
     /// A new lease of deliveries that came at `received_at`.
-    pub fn new(ack_ids: StringArray, received_at: Instant, ack_deadline: Duration) -> Self {
-        Self { ack_ids, received_at, deadline: received_at + ack_deadline, expired: false, extension: None }
+    pub fn new(ack_ids: StringArray, received_at: Instant, length: Duration) -> Self {
+        let deadline = received_at + length;
+        Self { ack_ids, received_at, deadline, expired: false, lost: 0, length, extension: None }
     }
 
     /// How many deliveries it covers.
@@ -44,99 +46,112 @@ impl Lease {
         self.ack_ids.is_empty()
     }
 
-    /// Keep the first `at` deliveries, return the others as a lease of their own.
-    pub fn split_off(&mut self, at: usize) -> Self {
-        let rest = Self { ack_ids: self.ack_ids.slice(at, self.len() - at), ..self.clone() };
-        self.ack_ids = self.ack_ids.slice(0, at);
-        rest
+    /// The deliveries from `from` on, `count` of them, as a lease of their own.
+    pub fn slice(&self, from: usize, count: usize) -> Self {
+        Self { ack_ids: self.ack_ids.slice(from, count), ..self.clone() }
+    }
+
+    /// How many of its deliveries Pub/Sub may give, or has given, to somebody else.
+    pub fn no_longer_ours(&self) -> usize {
+        if self.expired { self.len() } else { self.lost }
     }
 }
 
-/// Cut ids into requests that keep to the limits of the service.
-pub fn requests<'a>(ack_ids: impl IntoIterator<Item = &'a StringArray>) -> Vec<Vec<String>> {
-    let mut requests = vec![];
-    let (mut current, mut bytes) = (vec![], 0);
-    for ack_id in ack_ids.into_iter().flat_map(|ids| ids.iter().flatten()) {
-        if current.len() == MAX_REQUEST_IDS || bytes + ack_id.len() > MAX_REQUEST_BYTES {
-            requests.push(std::mem::take(&mut current));
-            bytes = 0;
-        }
-        bytes += ack_id.len() + 4;
-        current.push(ack_id.to_owned());
-    }
-    if !current.is_empty() {
-        requests.push(current);
-    }
-    requests
+/// How long deliveries are held.
+#[derive(Clone, Copy, Debug)]
+pub struct LeaseTerms {
+    /// The least that is asked for.
+    pub ack_deadline: Duration,
+    /// Extended no longer than this after receipt.
+    pub max_lease: Duration,
 }
 
-/// Acknowledge `ack_ids`, trying again while that can help.
-pub async fn acknowledge(client: &Client, subscription: &str, ack_ids: &[StringArray]) -> Result<()> {
-    for request in requests(ack_ids) {
-        let mut backoff = Backoff::default();
-        loop {
-            match client.acknowledge(subscription, request.clone()).await {
-                Ok(()) => break,
-                Err(status) if is_transient(status.code()) => {
-                    log::warn!("acknowledging {} messages of {subscription}: {status}; trying again", request.len());
-                    tokio::time::sleep(backoff.next_delay()).await;
-                }
-                Err(status) => {
-                    let doing = format!("acknowledging {} messages of {subscription}", request.len());
-                    return Err(Error::from_status(&doing, &status));
-                }
-            }
-        }
+impl LeaseTerms {
+    /// Whether to extend now: a third of the lease has passed, so two more tries fit in.
+    pub fn is_due(&self, lease: &Lease, now: Instant) -> bool {
+        lease.extension.is_none()
+            && !lease.expired
+            && lease.deadline <= now + lease.length / 3 * 2
+            && now < lease.received_at + self.max_lease
     }
-    Ok(())
 }
 
-/// Set the deadline of `ack_ids` once, 0 to give them back; true when Pub/Sub took all requests.
-pub async fn modify<'a>(
-    client: &Client,
-    subscription: &str,
-    ack_ids: impl IntoIterator<Item = &'a StringArray>,
-    deadline_s: i32,
-) -> bool {
-    let mut taken = true;
-    for request in requests(ack_ids) {
-        let count = request.len();
-        if let Err(status) = client.modify_ack_deadline(subscription, request, deadline_s).await {
-            log::warn!("setting the deadline of {count} messages of {subscription} to {deadline_s} s failed: {status}");
-            taken = false;
+/// How long deliveries took from receipt to acknowledgement: counts by second, where the past fades.
+#[derive(Debug, Default)]
+pub struct ProcessingTimes {
+    seconds: Vec<u32>,
+    total: u32,
+}
+
+impl ProcessingTimes {
+    /// At so many observations all of them lose half of their weight.
+    const FADE_AT: u32 = 10_000;
+
+    /// Deliveries were acknowledged after so long.
+    pub fn observe(&mut self, took: Duration) {
+        let second =
+            usize::try_from(took.as_secs()).map_or(usize::MAX, |s| s + 1).min(LONGEST_LEASE.as_secs() as usize);
+        if self.seconds.len() <= second {
+            self.seconds.resize(second + 1, 0);
+        }
+        self.seconds[second] += 1;
+        self.total += 1;
+        if self.total >= Self::FADE_AT {
+            self.seconds.iter_mut().for_each(|count| *count /= 2);
+            self.total = self.seconds.iter().sum();
         }
     }
-    taken
+
+    /// What 99 of 100 did not exceed, rounded up to seconds.
+    pub fn percentile_99(&self) -> Duration {
+        let above = self.total / 100;
+        let mut seen = 0;
+        let slow = self.seconds.iter().rposition(|count| {
+            seen += count;
+            seen > above
+        });
+        Duration::from_secs(slow.unwrap_or(0) as u64)
+    }
+
+    /// How long a lease to ask for: as long as almost all take, at least `least`.
+    pub fn lease(&self, least: Duration) -> Duration {
+        self.percentile_99().max(least).min(LONGEST_LEASE)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn ids(count: usize, length: usize) -> StringArray {
-        (0..count).map(|i| Some(format!("{i:0length$}"))).collect()
+    const fn s(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
     }
 
     #[test]
-    fn requests_keep_to_the_limit_of_ids_and_lose_none() {
-        let all = ids(2_500, 8);
-        let cut = requests([&all]);
-        assert_eq!(cut.iter().map(Vec::len).collect::<Vec<_>>(), [1_000, 1_000, 500]);
-        assert!(cut.concat().iter().map(String::as_str).eq(all.iter().flatten()));
+    fn a_lease_is_as_long_as_almost_all_take_within_bounds() {
+        let mut times = ProcessingTimes::default();
+        assert_eq!(times.lease(s(10)), s(10));
+        for _ in 0..99 {
+            times.observe(Duration::from_millis(41_500));
+        }
+        assert_eq!((times.lease(s(10)), times.lease(s(60))), (s(42), s(60)));
+        times.observe(s(5_000));
+        assert_eq!(times.lease(s(10)), s(42));
+        for _ in 0..5 {
+            times.observe(s(5_000));
+        }
+        assert_eq!(times.lease(s(10)), s(600));
     }
 
     #[test]
-    fn requests_keep_to_the_limit_of_bytes() {
-        let cut = requests([&ids(900, 1_024)]);
-        assert!(cut.len() == 2 && cut.iter().all(|r| r.iter().map(String::len).sum::<usize>() <= 512 << 10));
-    }
-
-    #[test]
-    fn splitting_a_lease_loses_no_delivery() {
-        let mut lease = Lease::new(ids(10, 4), Instant::now(), Duration::from_secs(10));
-        let rest = lease.split_off(3);
-        let both: Vec<_> = lease.ack_ids.iter().chain(rest.ack_ids.iter()).flatten().map(str::to_owned).collect();
-        assert!(both.iter().map(String::as_str).eq(ids(10, 4).iter().flatten()));
-        assert_eq!((lease.len(), rest.len()), (3, 7));
+    fn slow_times_of_the_past_fade() {
+        let mut times = ProcessingTimes::default();
+        for _ in 0..5_000 {
+            times.observe(s(300));
+        }
+        for _ in 0..50_000 {
+            times.observe(s(1));
+        }
+        assert_eq!(times.percentile_99(), s(2));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::error::{Error, Result};
@@ -12,82 +12,89 @@ use crate::retry::{Backoff, is_transient};
 
 /// The server closes a stream that hears nothing from its client.
 const KEEPALIVE: Duration = Duration::from_secs(30);
+/// How long a stream that is closed may still bring what was on its way.
+const DRAIN: Duration = Duration::from_millis(150);
 
 /// Where a stream's responses go.
 pub trait Inbox: Send + Sync {
+    /// The request that opens the stream.
+    fn first_request(&self) -> StreamingPullRequest;
     /// Wait until there is room for more: the bound on memory, whatever the server sends.
     fn room(&self) -> impl Future<Output = ()> + Send;
+    /// Whether there is room now.
+    fn has_room(&self) -> bool;
     /// Take a response.
-    fn receive(&self, stream: usize, response: &[u8]) -> Result<()>;
+    fn receive(&self, response: &[u8]) -> Result<()>;
     /// The stream broke and will be opened again.
     fn reconnecting(&self);
 }
 
-/// What a stream asks for.
-#[derive(Clone, Debug)]
-pub struct PullOptions {
-    /// `projects/P/subscriptions/S`.
-    pub subscription: String,
-    /// The lease of the stream's deliveries.
-    pub ack_deadline_s: i32,
-    /// Flow control per stream.
-    pub max_outstanding_messages: i64,
-    /// Flow control per stream.
-    pub max_outstanding_bytes: i64,
-    /// Stable for the life of the puller.
-    pub client_id: String,
-}
-
-/// Receive until an error that trying again cannot mend; that error is the result.
-pub async fn pull(client: Client, options: PullOptions, stream: usize, inbox: impl Inbox) -> Error {
+/// Receive until `closing` becomes true, or until an error that trying again cannot mend: that is the result.
+pub async fn pull(client: Client, inbox: impl Inbox, mut closing: watch::Receiver<bool>) -> Result<()> {
     let mut backoff = Backoff::default();
     loop {
-        match pull_once(&client, &options, stream, &inbox, &mut backoff).await {
-            Ok(()) => log::debug!("stream {stream} of {} ended; opening it again", options.subscription),
+        match pull_once(&client, &inbox, &mut backoff, &mut closing).await {
+            Ok(()) if *closing.borrow() => return Ok(()),
+            Ok(()) => log::debug!("a stream ended; opening it again"),
             Err(error) if error.code.is_some_and(is_transient) => log::info!("{error} Opening the stream again."),
-            Err(error) => return error,
+            Err(error) => return Err(error),
         }
         inbox.reconnecting();
-        tokio::time::sleep(backoff.next_delay()).await;
+        tokio::select! {
+            () = tokio::time::sleep(backoff.next_delay()) => {}
+            () = closed(&mut closing) => return Ok(()),
+        }
     }
+}
+
+async fn closed(closing: &mut watch::Receiver<bool>) {
+    // An error: the sender is gone, and so is whoever wanted this.
+    let _ = closing.wait_for(|closing| *closing).await;
 }
 
 async fn pull_once(
     client: &Client,
-    options: &PullOptions,
-    stream: usize,
     inbox: &impl Inbox,
     backoff: &mut Backoff,
+    closing: &mut watch::Receiver<bool>,
 ) -> Result<()> {
-    let failed = |status| Error::from_status(&format!("pulling from {}", options.subscription), &status);
+    let first = inbox.first_request();
+    let doing = format!("pulling from {}", first.subscription);
+    let failed = |status| Error::from_status(&doing, &status);
     let (requests, receiver) = mpsc::channel(4);
     // Its own task, because the server may answer nothing at all before the first message.
-    let keepalive = AbortOnDrop(tokio::spawn(keep_alive(requests, first_request(options, stream))));
-    let mut responses = client.streaming_pull(ReceiverStream::new(receiver)).await.map_err(failed)?;
+    let keepalive = AbortOnDrop(tokio::spawn(keep_alive(requests, first)));
+    let mut responses = tokio::select! {
+        opened = client.streaming_pull(ReceiverStream::new(receiver)) => opened.map_err(failed)?,
+        () = closed(closing) => return Ok(()),
+    };
     loop {
-        inbox.room().await;
-        match responses.message().await.map_err(failed)? {
-            Some(response) => {
-                backoff.reset();
-                inbox.receive(stream, &response)?;
-            }
-            None => {
-                drop(keepalive);
-                return Ok(());
-            }
+        let response = async {
+            inbox.room().await;
+            responses.message().await
+        };
+        tokio::select! {
+            response = response => match response.map_err(failed)? {
+                Some(response) => {
+                    backoff.reset();
+                    inbox.receive(&response)?;
+                }
+                None => return Ok(()),
+            },
+            () = closed(closing) => break,
         }
     }
-}
-
-fn first_request(options: &PullOptions, stream: usize) -> StreamingPullRequest {
-    StreamingPullRequest {
-        subscription: options.subscription.clone(),
-        stream_ack_deadline_seconds: options.ack_deadline_s,
-        client_id: format!("{}-{stream}", options.client_id),
-        max_outstanding_messages: options.max_outstanding_messages,
-        max_outstanding_bytes: options.max_outstanding_bytes,
-        ..StreamingPullRequest::default()
-    }
+    // With the requests at their end the server sends no more; what it has sent is taken, to be given back.
+    drop(keepalive);
+    let drain = async {
+        while inbox.has_room()
+            && let Ok(Some(response)) = responses.message().await
+        {
+            inbox.receive(&response)?;
+        }
+        Ok(())
+    };
+    tokio::time::timeout(DRAIN, drain).await.unwrap_or(Ok(()))
 }
 
 async fn keep_alive(requests: mpsc::Sender<StreamingPullRequest>, first: StreamingPullRequest) {

@@ -6,6 +6,10 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 
+mod admin;
+
+pub use admin::*;
+
 /// The longest a lease can be asked for, in seconds.
 pub const MAX_ACK_DEADLINE_S: i32 = 600;
 /// The shortest deadline a subscription or stream may have, in seconds.
@@ -23,6 +27,8 @@ pub mod path {
     pub const GET_TOPIC: &str = "/google.pubsub.v1.Publisher/GetTopic";
     /// Delete a topic.
     pub const DELETE_TOPIC: &str = "/google.pubsub.v1.Publisher/DeleteTopic";
+    /// Read the topics of a project.
+    pub const LIST_TOPICS: &str = "/google.pubsub.v1.Publisher/ListTopics";
     /// Publish messages.
     pub const PUBLISH: &str = "/google.pubsub.v1.Publisher/Publish";
     /// Create a subscription.
@@ -31,12 +37,16 @@ pub mod path {
     pub const GET_SUBSCRIPTION: &str = "/google.pubsub.v1.Subscriber/GetSubscription";
     /// Delete a subscription.
     pub const DELETE_SUBSCRIPTION: &str = "/google.pubsub.v1.Subscriber/DeleteSubscription";
+    /// Read the subscriptions of a project.
+    pub const LIST_SUBSCRIPTIONS: &str = "/google.pubsub.v1.Subscriber/ListSubscriptions";
     /// Acknowledge deliveries.
     pub const ACKNOWLEDGE: &str = "/google.pubsub.v1.Subscriber/Acknowledge";
     /// Extend or end leases.
     pub const MODIFY_ACK_DEADLINE: &str = "/google.pubsub.v1.Subscriber/ModifyAckDeadline";
     /// Receive messages as they come.
     pub const STREAMING_PULL: &str = "/google.pubsub.v1.Subscriber/StreamingPull";
+    /// Ask which permissions the caller has.
+    pub const TEST_IAM_PERMISSIONS: &str = "/google.iam.v1.IAMPolicy/TestIamPermissions";
 }
 
 /// `google.protobuf.Empty`.
@@ -74,6 +84,27 @@ pub struct Topic {
     /// Labels, kept as given.
     #[prost(map = "string, string", tag = "2")]
     pub labels: HashMap<String, String>,
+    /// Where messages may be stored.
+    #[prost(message, optional, tag = "3")]
+    pub message_storage_policy: Option<MessageStoragePolicy>,
+    /// The key that messages are encrypted with; empty for none of the user's.
+    #[prost(string, tag = "5")]
+    pub kms_key_name: String,
+    /// What messages are checked against.
+    #[prost(message, optional, tag = "6")]
+    pub schema_settings: Option<Opaque>,
+    /// How long messages can be sought back to, whatever the subscriptions keep; absent for not at all.
+    #[prost(message, optional, tag = "8")]
+    pub message_retention_duration: Option<Duration>,
+    /// Given by the server: 1 is active.
+    #[prost(int32, tag = "9")]
+    pub state: i32,
+    /// Where else messages come from.
+    #[prost(message, optional, tag = "10")]
+    pub ingestion_data_source_settings: Option<Opaque>,
+    /// What happens to messages before they are stored.
+    #[prost(message, repeated, tag = "13")]
+    pub message_transforms: Vec<Opaque>,
 }
 
 /// Ask for a topic.
@@ -146,12 +177,21 @@ pub struct Subscription {
     /// The lease of a delivery, 10 to 600; 0 means 10.
     #[prost(int32, tag = "5")]
     pub ack_deadline_seconds: i32,
+    /// Acknowledged messages are kept, too, and can be sought back to.
+    #[prost(bool, tag = "7")]
+    pub retain_acked_messages: bool,
+    /// How long messages are kept; absent means 7 days.
+    #[prost(message, optional, tag = "8")]
+    pub message_retention_duration: Option<Duration>,
     /// Labels, kept as given.
     #[prost(map = "string, string", tag = "9")]
     pub labels: HashMap<String, String>,
     /// Messages of one ordering key come in order.
     #[prost(bool, tag = "10")]
     pub enable_message_ordering: bool,
+    /// When the unused subscription goes; absent means after 31 days.
+    #[prost(message, optional, tag = "11")]
+    pub expiration_policy: Option<ExpirationPolicy>,
     /// Only messages whose attributes match are delivered; empty for all.
     #[prost(string, tag = "12")]
     pub filter: String,
@@ -161,9 +201,30 @@ pub struct Subscription {
     /// How long a redelivery waits; absent for not at all.
     #[prost(message, optional, tag = "14")]
     pub retry_policy: Option<RetryPolicy>,
+    /// Given by the server: it was cut off its topic and has nothing to deliver any more.
+    #[prost(bool, tag = "15")]
+    pub detached: bool,
     /// Acknowledgements are confirmed.
     #[prost(bool, tag = "16")]
     pub enable_exactly_once_delivery: bool,
+    /// Given by the server: how long the topic keeps messages.
+    #[prost(message, optional, tag = "17")]
+    pub topic_message_retention_duration: Option<Duration>,
+    /// Messages go to BigQuery.
+    #[prost(message, optional, tag = "18")]
+    pub bigquery_config: Option<Opaque>,
+    /// Given by the server: 1 is active.
+    #[prost(int32, tag = "19")]
+    pub state: i32,
+    /// Messages go to Cloud Storage.
+    #[prost(message, optional, tag = "22")]
+    pub cloud_storage_config: Option<Opaque>,
+    /// What happens to messages before they are delivered.
+    #[prost(message, repeated, tag = "25")]
+    pub message_transforms: Vec<Opaque>,
+    /// Messages go to Bigtable.
+    #[prost(message, optional, tag = "27")]
+    pub bigtable_config: Option<Opaque>,
 }
 
 /// Where a push subscription sends its messages.
@@ -286,4 +347,25 @@ pub struct StreamingPullResponse {
     /// One or more.
     #[prost(message, repeated, tag = "1")]
     pub received_messages: Vec<ReceivedMessage>,
+}
+
+// Permissions (`google.iam.v1`)
+
+/// Ask which of these permissions the caller has. Everybody may ask.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct TestIamPermissionsRequest {
+    /// `projects/P/topics/T` or `projects/P/subscriptions/S`.
+    #[prost(string, tag = "1")]
+    pub resource: String,
+    /// Such as `pubsub.subscriptions.consume`.
+    #[prost(string, repeated, tag = "2")]
+    pub permissions: Vec<String>,
+}
+
+/// The permissions that the caller has, out of those asked for.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct TestIamPermissionsResponse {
+    /// None for a resource that is not there.
+    #[prost(string, repeated, tag = "1")]
+    pub permissions: Vec<String>,
 }

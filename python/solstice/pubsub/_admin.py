@@ -1,0 +1,76 @@
+"""Topics and subscriptions: created, read, listed, deleted. What the command line does."""
+
+from typing import Any
+
+from solstice import _native
+from solstice._core.logging import start_native_logging
+from solstice.pubsub._connection import connection
+from solstice.pubsub._options import ADMIN_OPTIONS, project_name, resource_name
+
+
+class Admin:
+    """The calls on topics and subscriptions at one place. Names without a project are those of ``projectId``."""
+
+    def __init__(self, **options: str) -> None:
+        self._values = ADMIN_OPTIONS.parse(options)
+        self._connection = connection(self._values)
+        start_native_logging()
+
+    def create_topic(self, topic: str) -> dict[str, Any]:
+        """Create a topic; gives what the server made of it."""
+        return _native.create_topic(self._connection, self._topic(topic))
+
+    def get_topic(self, topic: str) -> dict[str, Any]:
+        """Read a topic."""
+        return _native.get_topic(self._connection, self._topic(topic))
+
+    def list_topics(self) -> list[dict[str, Any]]:
+        """The topics of the project."""
+        return _native.list_topics(self._connection, project_name(self._values))
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic; its subscriptions stay, with what they hold."""
+        _native.delete_topic(self._connection, self._topic(topic))
+
+    def create_subscription(
+        self,
+        subscription: str,
+        topic: str,
+        *,
+        ack_deadline_s: int = 10,
+        enable_message_ordering: bool = False,
+        enable_exactly_once_delivery: bool = False,
+        filter: str = "",
+        dead_letter_topic: str | None = None,
+        max_delivery_attempts: int = 5,
+    ) -> dict[str, Any]:
+        """Create a subscription of a topic; it gets what is published from now on."""
+        return _native.create_subscription(
+            self._connection,
+            self._subscription(subscription),
+            self._topic(topic),
+            ack_deadline_s=ack_deadline_s,
+            enable_message_ordering=enable_message_ordering,
+            enable_exactly_once_delivery=enable_exactly_once_delivery,
+            filter=filter,
+            dead_letter_topic=None if dead_letter_topic is None else self._topic(dead_letter_topic),
+            max_delivery_attempts=max_delivery_attempts,
+        )
+
+    def get_subscription(self, subscription: str) -> dict[str, Any]:
+        """Read a subscription."""
+        return _native.get_subscription(self._connection, self._subscription(subscription))
+
+    def list_subscriptions(self) -> list[dict[str, Any]]:
+        """The subscriptions of the project."""
+        return _native.list_subscriptions(self._connection, project_name(self._values))
+
+    def delete_subscription(self, subscription: str) -> None:
+        """Delete a subscription and what it holds."""
+        _native.delete_subscription(self._connection, self._subscription(subscription))
+
+    def _topic(self, given: str) -> str:
+        return resource_name("topics", given, self._values)
+
+    def _subscription(self, given: str) -> str:
+        return resource_name("subscriptions", given, self._values)
