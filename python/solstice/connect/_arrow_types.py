@@ -62,7 +62,9 @@ def arrow_type(data_type: types.DataType) -> Any:
     )
 
 
-def _field(pa: Any, name: str, data_type: types.DataType, nullable: bool, metadata: dict[str, Any] | None = None) -> Any:
+def _field(
+    pa: Any, name: str, data_type: types.DataType, nullable: bool, metadata: dict[str, Any] | None = None
+) -> Any:
     encoded = {_METADATA: json.dumps(metadata).encode()} if metadata else None
     return pa.field(name, arrow_type(data_type), nullable=nullable, metadata=encoded)
 

@@ -76,7 +76,7 @@ class Column:
 
     def between(self, lower_bound: Any, upper_bound: Any) -> "Column":
         """At least the lower bound and at most the upper one."""
-        return (self >= lower_bound) & (self <= upper_bound)
+        return self._call(">=", lower_bound)._call("and", self._call("<=", upper_bound))
 
     def isin(self, *cols: Any) -> "Column":
         """One of the values, which may also be one list, or one of the rows of a DataFrame."""
@@ -85,9 +85,10 @@ class Column:
         if len(cols) == 1 and isinstance(cols[0], DataFrame):
             own = self._expression
             is_struct = isinstance(own, Function) and own.function_name == "struct"
-            values = own.arguments if isinstance(own, Function) and is_struct else (own,)
-            return Column(Subquery(cols[0]._relation, "SUBQUERY_TYPE_IN", in_subquery_values=values))
-        return self._call("in", *(cols[0] if len(cols) == 1 and isinstance(cols[0], list | set) else cols))
+            members = own.arguments if isinstance(own, Function) and is_struct else (own,)
+            return Column(Subquery(cols[0]._relation, "SUBQUERY_TYPE_IN", in_subquery_values=members))
+        values: Iterable[Any] = cols[0] if len(cols) == 1 and isinstance(cols[0], list | set) else cols
+        return self._call("in", *values)
 
     def is_null(self) -> "Column":
         """Whether it is NULL."""

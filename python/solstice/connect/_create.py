@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 _TIMESTAMP_TYPE, _TIME_ZONE = "spark.sql.timestampType", "spark.sql.session.timeZone"
 
 
-def create_relation(
-    session: "Session", data: Any, schema: types.DataType | Sequence[str] | None
-) -> plan.Relation:
+def create_relation(session: "Session", data: Any, schema: types.DataType | Sequence[str] | None) -> plan.Relation:
     """The relation of data. ``schema`` is a struct, the type of single values, or the columns' names."""
     struct, names = _struct_and_names(schema)
     if not hasattr(data, "__arrow_c_stream__") and isinstance(data, Sized) and len(data) == 0:

@@ -81,7 +81,7 @@ class DataFrame(Kept):
     @overload
     def head(self, n: int) -> list[Row]: ...
 
-    def head(self, n: int | None = None) -> Row | None | list[Row]:
+    def head(self, n: int | None = None) -> Row | list[Row] | None:
         """The first row, or None if there is none; with a number, at most so many rows as a list."""
         return self.first() if n is None else self.take(n)
 

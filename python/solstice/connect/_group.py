@@ -46,7 +46,8 @@ class GroupedData:
         columns = [expr._expression for expr in exprs if isinstance(expr, Column)]
         if not exprs or len(columns) != len(exprs):
             raise InvalidPlanError(
-                "agg() takes one or more Columns, or one dict.", remedy='For example agg(sum("a")) or agg({"a": "sum"}).'
+                "agg() takes one or more Columns, or one dict.",
+                remedy='For example agg(sum("a")) or agg({"a": "sum"}).',
             )
         return self._aggregate(tuple(columns))
 

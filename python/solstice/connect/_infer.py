@@ -3,7 +3,6 @@
 import array
 import datetime
 import decimal
-import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -42,8 +41,9 @@ _ARRAY_TYPES: dict[str, types.DataType] = {
 
 def infer_schema(rows: Iterable[Any], names: Sequence[str] | None) -> types.StructType:
     """The schema that all rows fit; ``names`` are those of columns that have none of their own."""
-    schema = functools.reduce(_merged, (infer_row(row, names) for row in rows))
-    assert isinstance(schema, types.StructType)
+    schema = types.StructType()
+    for row in rows:
+        schema = _merged_structs(schema, infer_row(row, names))
     for field in schema:
         if _has_null_type(field.data_type):
             raise UnsupportedTypeError(
@@ -73,13 +73,9 @@ def _inferred(value: Any) -> types.DataType:
     if known is not None:
         return known
     if isinstance(value, dict):
-        key, item = (
-            functools.reduce(_merged, (_inferred(part) for part in parts if part is not None), types.NullType())
-            for parts in (value.keys(), value.values())
-        )
-        return types.MapType(key, item)
+        return types.MapType(_common_type(value.keys()), _common_type(value.values()))
     if isinstance(value, list):
-        return types.ArrayType(functools.reduce(_merged, map(_inferred, value), types.NullType()))
+        return types.ArrayType(_common_type(value))
     if isinstance(value, array.array):
         if value.typecode not in _ARRAY_TYPES:
             raise _unsupported(value)
@@ -90,6 +86,13 @@ def _inferred(value: Any) -> types.DataType:
     return infer_row(value)
 
 
+def _common_type(values: Iterable[Any]) -> types.DataType:
+    common: types.DataType = types.NullType()
+    for value in values:
+        common = _merged(common, _inferred(value))
+    return common
+
+
 def _merged(one: types.DataType, other: types.DataType) -> types.DataType:
     """The type that values of both types fit."""
     if one == other or isinstance(other, types.NullType):
@@ -98,12 +101,7 @@ def _merged(one: types.DataType, other: types.DataType) -> types.DataType:
         return other
     match one, other:
         case types.StructType(), types.StructType():
-            later = {field.name: field.data_type for field in other}
-            fields = [
-                types.StructField(field.name, _merged(field.data_type, later.pop(field.name, types.NullType())))
-                for field in one
-            ]
-            return types.StructType([*fields, *(types.StructField(name, kind) for name, kind in later.items())])
+            return _merged_structs(one, other)
         case types.ArrayType(), types.ArrayType():
             return types.ArrayType(_merged(one.element_type, other.element_type))
         case types.MapType(), types.MapType():
@@ -115,6 +113,15 @@ def _merged(one: types.DataType, other: types.DataType) -> types.DataType:
         value=other.simple_string(),
         remedy="Make the values one type, or pass a schema.",
     )
+
+
+def _merged_structs(one: types.StructType, other: types.StructType) -> types.StructType:
+    later = {field.name: field.data_type for field in other}
+    fields = [
+        types.StructField(field.name, _merged(field.data_type, later.pop(field.name, types.NullType())))
+        for field in one
+    ]
+    return types.StructType([*fields, *(types.StructField(name, kind) for name, kind in later.items())])
 
 
 def _has_null_type(data_type: types.DataType) -> bool:

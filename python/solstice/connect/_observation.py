@@ -15,7 +15,9 @@ class Observation:
 
     def __init__(self, name: str | None = None) -> None:
         if name == "":
-            raise InvalidPlanError("an Observation has a name that is not empty.", remedy="Leave it out for a random one.")
+            raise InvalidPlanError(
+                "an Observation has a name that is not empty.", remedy="Leave it out for a random one."
+            )
         self._name = name
         self._session: Session | None = None
         self._result: dict[str, Any] | None = None

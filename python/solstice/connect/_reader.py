@@ -20,7 +20,7 @@ _Paths = str | Sequence[str]
 class DataFrameReader:
     """``spark.read``: a format, a schema and options, then ``load`` or a format's own method.
 
-    Options have Spark's own names: ``header``, ``inferSchema``, ``mergeSchema`` and so on. One that is None is left out.
+    Options have Spark's own names: ``header``, ``inferSchema``, ``mergeSchema``. One that is None is left out.
     """
 
     def __init__(self, session: "Session") -> None:
@@ -118,7 +118,8 @@ class DataFrameReader:
             missing = [name for name, value in parts.items() if value is None]
             if missing:
                 raise InvalidPlanError(
-                    f"jdbc() with a column needs {', '.join(missing)}.", remedy="Pass the range and the number of parts."
+                    f"jdbc() with a column needs {', '.join(missing)}.",
+                    remedy="Pass the range and the number of parts.",
                 )
             self.options(partitionColumn=column, **parts)
         self.options(**(properties or {}))

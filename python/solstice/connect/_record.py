@@ -4,6 +4,7 @@ The client has about a hundred of them, for types, expressions and relations. Ea
 it is made, which together would take longer than all the rest of a program's start.
 """
 
+import inspect
 from typing import Any, ClassVar, NoReturn, dataclass_transform
 
 
@@ -21,7 +22,7 @@ class Record:
         super().__init_subclass__(**options)
         own = [
             name
-            for name, annotation in cls.__dict__.get("__annotations__", {}).items()
+            for name, annotation in inspect.get_annotations(cls).items()
             if not name.startswith("_") and getattr(annotation, "__origin__", None) is not ClassVar
         ]
         cls._fields += tuple(name for name in own if name not in cls._fields)
@@ -51,7 +52,7 @@ class Record:
         return tuple(getattr(self, name) for name in self._fields)
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self._values() == other._values()  # type: ignore[attr-defined]
+        return type(self) is type(other) and self._values() == other._values()
 
     def __hash__(self) -> int:
         return hash((type(self), self._values()))

@@ -7,7 +7,6 @@ from typing import Any
 from solstice.connect._protocol import Protocol
 from solstice.connect._url import Endpoint
 
-
 _CHUNK_BYTES = 1024 * 1024
 
 

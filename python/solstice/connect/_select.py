@@ -199,7 +199,8 @@ class Selecting(Frame):
         directions = ascending if isinstance(ascending, Sequence) else [ascending] * len(columns)
         if len(directions) != len(columns):
             raise InvalidPlanError(
-                f"sort() got {len(columns)} columns and {len(directions)} directions.", remedy="Pass as many as columns."
+                f"sort() got {len(columns)} columns and {len(directions)} directions.",
+                remedy="Pass as many as columns.",
             )
         order = tuple(
             sort_order_of(column if up else _descending(column)) for column, up in zip(columns, directions, strict=True)
@@ -246,7 +247,9 @@ class Selecting(Frame):
 def row_count(method: str, number: int) -> int:
     """A number of rows, checked."""
     if not (is_whole(number) and 0 <= number <= _MAX_COUNT):
-        raise InvalidPlanError(f"{method}({number!r}) is not possible.", remedy=f"Pass a number from 0 to {_MAX_COUNT}.")
+        raise InvalidPlanError(
+            f"{method}({number!r}) is not possible.", remedy=f"Pass a number from 0 to {_MAX_COUNT}."
+        )
     return int(number)
 
 

@@ -115,9 +115,7 @@ class Session:
 
     # DataFrames.
 
-    def sql(
-        self, sql_query: str, args: Mapping[str, Any] | Sequence[Any] | None = None, **kwargs: Any
-    ) -> DataFrame:
+    def sql(self, sql_query: str, args: Mapping[str, Any] | Sequence[Any] | None = None, **kwargs: Any) -> DataFrame:
         """A query becomes a lazy DataFrame; any other statement runs now, once, and the DataFrame has its result.
 
         ``args`` are values for ``:name`` or ``?`` in the text, which need no quoting. ``kwargs`` are put in for
@@ -136,9 +134,7 @@ class Session:
         """A table or view."""
         return self.read.table(table_name)
 
-    def range(
-        self, start: int, end: int | None = None, step: int = 1, num_partitions: int | None = None
-    ) -> DataFrame:
+    def range(self, start: int, end: int | None = None, step: int = 1, num_partitions: int | None = None) -> DataFrame:
         """Numbers from 0 to ``start``, or from ``start`` to ``end``, the end excluded, as the column ``id``."""
         first, last = (0, start) if end is None else (start, end)
         partitions = None if num_partitions is None else int(num_partitions)

@@ -1,5 +1,6 @@
 """The shape of a DataFrame: groups, partitions, samples, rows turned into columns and back."""
 
+import itertools
 import random
 import sys
 from collections.abc import Mapping, Sequence
@@ -49,9 +50,7 @@ class Shaping(Combining):
         return self.group_by().agg(*exprs)  # type: ignore[return-value]
 
     def _grouping(self, cols: tuple[Any, ...]) -> tuple[Expression, ...]:
-        return tuple(
-            (self._position(col) if is_whole(col) else column_of(col))._expression for col in _flat(cols)
-        )
+        return tuple((self._position(col) if is_whole(col) else column_of(col))._expression for col in _flat(cols))
 
     def _position(self, position: int) -> Column:
         if position < 1:
@@ -97,11 +96,12 @@ class Shaping(Combining):
         seed: int | None = None,
     ) -> Self:
         """A random part of the rows: ``sample(0.1)``, ``sample(0.1, seed)`` or ``sample(True, 0.1, seed)``."""
-        if isinstance(with_replacement, float):
-            with_replacement, fraction, seed = None, with_replacement, None if fraction is None else int(fraction)
-        if not isinstance(fraction, float) or not isinstance(with_replacement, bool | None):
+        if not isinstance(with_replacement, bool | None):
+            seed = None if fraction is None else int(fraction)
+            with_replacement, fraction = None, with_replacement
+        if fraction is None:
             raise InvalidPlanError("sample() needs a fraction.", remedy="For example sample(fraction=0.1).")
-        relation = plan.Sample(self._relation, 0.0, fraction, bool(with_replacement), _seed(seed))
+        relation = plan.Sample(self._relation, 0.0, float(fraction), bool(with_replacement), _seed(seed))
         return self._derive(relation, same_schema=True)
 
     def random_split(self, weights: Sequence[float], seed: int | None = None) -> list[Self]:
@@ -114,7 +114,7 @@ class Shaping(Combining):
             bounds.append(bounds[-1] + weight / total)
         return [
             self._derive(plan.Sample(self._relation, low, high, False, seed, True), same_schema=True)
-            for low, high in zip(bounds, bounds[1:], strict=False)
+            for low, high in itertools.pairwise(bounds)
         ]
 
     def sample_by(self, col: ColumnOrName, fractions: Mapping[Any, float], seed: int | None = None) -> Self:

@@ -9,7 +9,7 @@ from solstice.connect import _plan as plan
 from solstice.connect._column import Column
 from solstice.connect._expressions import Attribute
 from solstice.connect._frame import Frame
-from solstice.connect.functions import lit
+from solstice.connect.functions._maker import lit
 from solstice.errors import InvalidPlanError
 
 

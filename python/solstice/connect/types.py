@@ -252,11 +252,6 @@ class _FieldIntervalType(_ParameterType):
     start_field: int
     end_field: int
 
-    def __init__(self, start_field: int | None = None, end_field: int | None = None) -> None:
-        if start_field is None:
-            start_field, end_field = 0, len(self._units) - 1
-        super().__init__(start_field, start_field if end_field is None else end_field)
-
     def simple_string(self) -> str:
         """The type as SQL spells it."""
         start, end = self._units[self.start_field], self._units[self.end_field]
@@ -269,12 +264,23 @@ class YearMonthIntervalType(_FieldIntervalType):
 
     _units = ("year", "month")
 
+    def __init__(self, start_field: int | None = None, end_field: int | None = None) -> None:
+        super().__init__(*_interval_fields(start_field, end_field, last=1))
+
 
 @camel_cased()
 class DayTimeIntervalType(_FieldIntervalType):
     """Intervals of days to microseconds."""
 
     _units = ("day", "hour", "minute", "second")
+
+    def __init__(self, start_field: int | None = None, end_field: int | None = None) -> None:
+        super().__init__(*_interval_fields(start_field, end_field, last=3))
+
+
+def _interval_fields(start: int | None, end: int | None, last: int) -> tuple[int, int]:
+    """All fields by default; one, if only one is given."""
+    return (0, last) if start is None else (start, start if end is None else end)
 
 
 class VariantType(AtomicType):

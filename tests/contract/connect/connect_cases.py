@@ -100,7 +100,19 @@ COLUMN = {
         "F.col('a').cast(T.TimeType(3))",
         *[
             f"F.col('a').cast(T.{name}Type())"
-            for name in "Null Boolean Byte Short Long Float Double Binary Date Timestamp TimestampNTZ".split()
+            for name in (
+                "Null",
+                "Boolean",
+                "Byte",
+                "Short",
+                "Long",
+                "Float",
+                "Double",
+                "Binary",
+                "Date",
+                "Timestamp",
+                "TimestampNTZ",
+            )
         ],
         "F.col('a').cast(T.VariantType())",
         "F.col('a').cast(T.CalendarIntervalType())",
@@ -135,7 +147,10 @@ COLUMN = {
     "withField": ["F.col('a').withField('x', F.lit(1))", "F.col('a').withField(fieldName='x.y', col=F.col('b'))"],
     "dropFields": ["F.col('a').dropFields('x')", "F.col('a').dropFields('x', 'y.z')"],
     "when": ["F.when(F.col('a') > 1, 'x').when(F.col('a') > 0, F.col('b'))"],
-    "otherwise": ["F.when(F.col('a') > 1, 'x').otherwise(None)", "F.when(F.col('a') > 1, 1).when(df.a > 0, 2).otherwise(3)"],
+    "otherwise": [
+        "F.when(F.col('a') > 1, 'x').otherwise(None)",
+        "F.when(F.col('a') > 1, 1).when(df.a > 0, 2).otherwise(3)",
+    ],
     "over": [
         "F.sum('a').over(Window.partitionBy('b').orderBy('c'))",
         "F.row_number().over(Window.orderBy(F.desc('c')))",
@@ -145,7 +160,10 @@ COLUMN = {
 }
 
 WINDOW = {
-    "Window.partitionBy": ["F.sum('a').over(Window.partitionBy('b', F.col('c')))", "F.sum('a').over(Window.partitionBy(['b']))"],
+    "Window.partitionBy": [
+        "F.sum('a').over(Window.partitionBy('b', F.col('c')))",
+        "F.sum('a').over(Window.partitionBy(['b']))",
+    ],
     "Window.orderBy": ["F.sum('a').over(Window.orderBy('b', F.col('c').desc()))"],
     "Window.rowsBetween": ["F.sum('a').over(Window.rowsBetween(-1, 1))"],
     "Window.rangeBetween": ["F.sum('a').over(Window.rangeBetween(-(2**40), 0))"],
@@ -180,7 +198,10 @@ GROUPED = {
 DATAFRAME = {
     "agg": ["df.agg(F.sum('a'), F.count(F.lit(1)))", "df.agg({'a': 'max'})"],
     "alias": ["df.alias('x').select('x.a')"],
-    "approxQuantile": ["df.approxQuantile('a', [0.25, 0.5], 0.1)", "df.approxQuantile(['a', 'c'], (0, 1), relativeError=0)"],
+    "approxQuantile": [
+        "df.approxQuantile('a', [0.25, 0.5], 0.1)",
+        "df.approxQuantile(['a', 'c'], (0, 1), relativeError=0)",
+    ],
     "asTable": ["df.asTable()"],
     "cache": ["df.cache()"],
     "checkpoint": ["df.checkpoint()", "df.checkpoint(eager=False).select('a')"],
@@ -258,10 +279,26 @@ DATAFRAME = {
         "df.join(df2)",
         *[
             f"df.join(df2, on='a', how='{how}')"
-            for how in (
-                "inner cross outer full fullouter full_outer left leftouter left_outer right rightouter right_outer "
-                "semi leftsemi left_semi anti leftanti left_anti"
-            ).split()
+            for how in [
+                "inner",
+                "cross",
+                "outer",
+                "full",
+                "fullouter",
+                "full_outer",
+                "left",
+                "leftouter",
+                "left_outer",
+                "right",
+                "rightouter",
+                "right_outer",
+                "semi",
+                "leftsemi",
+                "left_semi",
+                "anti",
+                "leftanti",
+                "left_anti",
+            ]
         ],
         "df.join(df2, df.a == df2.a).select(df.a, df2['b'], df2['*'])",
     ],
@@ -281,7 +318,8 @@ DATAFRAME = {
     "na": ["df.na.drop()"],
     "nearestByJoin": [
         "df.nearestByJoin(df2, df.c - df2.c, 3, 'exact', 'distance')",
-        "df.nearestByJoin(df2, rankingExpression=df.c, numResults=1, mode='approx', direction='similarity', joinType='left')",
+        "df.nearestByJoin(df2, rankingExpression=df.c, numResults=1, mode='approx',"
+        " direction='similarity', joinType='left')",
     ],
     "observe": [
         "df.observe('o', F.count(F.lit(1)).alias('n'), F.max('a'))",
@@ -289,10 +327,19 @@ DATAFRAME = {
     ],
     "offset": ["df.offset(3)"],
     "orderBy": ["df.orderBy('a', df.b.desc())", "df.orderBy(['a', 'b'], ascending=[True, False])"],
-    "persist": ["df.persist()", "df.persist(StorageLevel.MEMORY_ONLY)", "df.persist(storageLevel=StorageLevel.OFF_HEAP)"],
+    "persist": [
+        "df.persist()",
+        "df.persist(StorageLevel.MEMORY_ONLY)",
+        "df.persist(storageLevel=StorageLevel.OFF_HEAP)",
+    ],
     "printSchema": ["df.printSchema()"],
     "randomSplit": ["df.randomSplit([1.0, 2.0], 42)", "df.randomSplit(weights=[1, 1, 2], seed=7)"],
-    "repartition": ["df.repartition(3)", "df.repartition(3, 'a', df.b)", "df.repartition('a')", "df.repartition(df.a, 'b')"],
+    "repartition": [
+        "df.repartition(3)",
+        "df.repartition(3, 'a', df.b)",
+        "df.repartition('a')",
+        "df.repartition(df.a, 'b')",
+    ],
     "repartitionById": ["df.repartitionById(3, 'a')", "df.repartitionById(numPartitions=3, partitionIdCol=df.a % 3)"],
     "repartitionByRange": ["df.repartitionByRange(3, 'a')", "df.repartitionByRange('a', df.b.desc())"],
     "replace": [
@@ -355,7 +402,10 @@ DATAFRAME = {
     "toArrow": ["df.toArrow() and None"],
     "toDF": ["df.toDF('x', 'y', 'z')"],
     "toJSON": ["df.toJSON()"],
-    "toLocalIterator": ["list(df.toLocalIterator()) and None", "list(df.toLocalIterator(prefetchPartitions=True)) and None"],
+    "toLocalIterator": [
+        "list(df.toLocalIterator()) and None",
+        "list(df.toLocalIterator(prefetchPartitions=True)) and None",
+    ],
     "toPandas": ["df.toPandas() is None"],
     "transform": ["df.transform(lambda d, n: d.limit(n), 3)", "df.transform(lambda d, n: d.limit(n), n=3)"],
     "transpose": ["df.transpose()", "df.transpose('a')", "df.transpose(indexColumn=df.b)"],
@@ -368,17 +418,24 @@ DATAFRAME = {
         "df.unpivot(['a', df.b], None, variableColumnName='k', valueColumnName='v')",
         "df.unpivot([], [], 'k', 'v')",
     ],
-    "withColumn": ["df.withColumn('x', df.a + 1)", "df.withColumn(colName='a', col=F.lit(1)).withColumn('y', F.col('a'))"],
+    "withColumn": [
+        "df.withColumn('x', df.a + 1)",
+        "df.withColumn(colName='a', col=F.lit(1)).withColumn('y', F.col('a'))",
+    ],
     "withColumnRenamed": ["df.withColumnRenamed('a', 'x')", "df.withColumnRenamed(existing='a', new='x')"],
     "withColumns": ["df.withColumns({'x': df.a, 'y': F.lit('z')})"],
     "withColumnsRenamed": ["df.withColumnsRenamed({'a': 'x', 'b': 'y'})", "df.withColumnsRenamed({})"],
     "withMetadata": ["df.withMetadata('a', {'k': [1, 2]})"],
-    "withWatermark": ["df.withWatermark('c', '10 minutes')", "df.withWatermark(eventTime='c', delayThreshold='1 hour')"],
+    "withWatermark": [
+        "df.withWatermark('c', '10 minutes')",
+        "df.withWatermark(eventTime='c', delayThreshold='1 hour')",
+    ],
     "zip": ["df.select('a').zip(df.select('b'))"],
     "zipWithIndex": ["df.zipWithIndex()", "df.zipWithIndex('n')"],
     "_joinAsOf": [
         "df._joinAsOf(df2, 'c', 'c')",
-        "df._joinAsOf(df2, df.c, df2.c, on='a', how='left', tolerance=F.lit(1), allowExactMatches=False, direction='forward')",
+        "df._joinAsOf(df2, df.c, df2.c, on='a', how='left', tolerance=F.lit(1), allowExactMatches=False,"
+        " direction='forward')",
         "df._joinAsOf(df2, leftAsOfColumn='c', rightAsOfColumn='c', on=[df.a == df2.a, df.b == df2.b])",
         "df._joinAsOf(df2, 'c', 'c', ['a', 'b'])",
     ],
@@ -436,7 +493,8 @@ READER = {
     ],
     "jdbc": [
         "spark.read.jdbc('jdbc:x', 't')",
-        "spark.read.jdbc('jdbc:x', 't', column='a', lowerBound=1, upperBound=9, numPartitions=3, properties={'user': 'u'})",
+        "spark.read.jdbc('jdbc:x', 't', column='a', lowerBound=1, upperBound=9, numPartitions=3,"
+        " properties={'user': 'u'})",
         "spark.read.jdbc(url='jdbc:x', table='t', predicates=['a < 1', 'a >= 1'], properties={'user': 'u'})",
     ],
 }
@@ -459,7 +517,12 @@ TABLE_FUNCTION = {
 }
 
 SESSION = {
-    "range": ["spark.range(5)", "spark.range(1, 9)", "spark.range(1, 9, 2, numPartitions=3)", "spark.range(start=3, end=-3, step=-1)"],
+    "range": [
+        "spark.range(5)",
+        "spark.range(1, 9)",
+        "spark.range(1, 9, 2, numPartitions=3)",
+        "spark.range(start=3, end=-3, step=-1)",
+    ],
     "table": ["spark.table('t')"],
     "read": ["spark.read.table('t')"],
     "tvf": ["spark.tvf.range(1)"],
@@ -504,7 +567,7 @@ SESSION = {
     ],
 }
 
-# What the table arguments of functions are like: only functions of Python take them, so they are compared by themselves.
+# Only functions of Python take tables as arguments, so these are compared by themselves.
 TABLE_ARG = {
     "partitionBy": ["df.asTable().partitionBy('a', df.b)"],
     "orderBy": ["df.asTable().partitionBy(['a']).orderBy('b', df.c.desc())"],

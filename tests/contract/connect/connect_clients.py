@@ -50,7 +50,12 @@ CONFIG = {
     "spark.sql.execution.arrow.pyspark.selfDestruct.enabled": "false",
 }
 # The questions that both clients may ask when they like; the others are part of what is compared.
-_CELLS = {"show_string": {"x": ["shown"]}, "approx_quantile": {"x": [[[1.0]]]}, "cov": {"x": [1.0]}, "corr": {"x": [1.0]}}
+_CELLS = {
+    "show_string": {"x": ["shown"]},
+    "approx_quantile": {"x": [[[1.0]]]},
+    "cov": {"x": [1.0]},
+    "corr": {"x": [1.0]},
+}
 _PRINTED = "printed"
 _FREE_QUESTIONS = {"schema", "ddl_parse", "is_streaming"}
 
@@ -206,14 +211,13 @@ class _OfficialStub:
 
 class OfficialClient:
     def __init__(self):
-        import pyspark
         import pyspark.sql.connect.proto as messages
-        from pyspark.sql import connect
         from pyspark.sql.connect.plan import CachedRemoteRelation
         from pyspark.sql.connect.session import SparkSession
 
-        CachedRemoteRelation.__del__ = lambda _: None  # it would call a server, over a channel of its own
-        self.pyspark, self.connect = pyspark, connect
+        # It would call a server, over a channel of its own.
+        self._no_releases = mock.patch.object(CachedRemoteRelation, "__del__", create=True)
+        self._no_releases.start()
         self.answers = Answers(messages)
         self.session = SparkSession(connection="sc://localhost:1")
         client = self.session.client
@@ -221,19 +225,25 @@ class OfficialClient:
         client._stub = _OfficialStub(self.answers, messages)
         SparkSession._set_default_and_active_session(self.session)
 
+    def close(self):
+        self._no_releases.stop()
+        self.session.stop()
+
     def names(self):
-        import pyspark.sql.connect.functions
-        import pyspark.sql.connect.observation
-        import pyspark.sql.connect.window
+        from pyspark import StorageLevel
+        from pyspark.sql import Row, types
+        from pyspark.sql.connect import functions
+        from pyspark.sql.connect.observation import Observation
+        from pyspark.sql.connect.window import Window
 
         return {
             "spark": self.session,
-            "F": self.connect.functions,
-            "Window": self.connect.window.Window,
-            "T": self.pyspark.sql.types,
-            "StorageLevel": self.pyspark.StorageLevel,
-            "Row": self.pyspark.sql.Row,
-            "Observation": self.connect.observation.Observation,
+            "F": functions,
+            "Window": Window,
+            "T": types,
+            "StorageLevel": StorageLevel,
+            "Row": Row,
+            "Observation": Observation,
         }
 
     def plans(self, result):
@@ -294,7 +304,7 @@ class _Form:
         return {
             field.name: self._value(field, value)
             for field, value in message.ListFields()
-            if not (field.name == "common" and set(f.name for f, _ in value.ListFields()) <= {"origin"})
+            if not (field.name == "common" and {f.name for f, _ in value.ListFields()} <= {"origin"})
         }
 
     def _value(self, field, value):

@@ -1,4 +1,4 @@
-"""Calls of all functions of ``pyspark.sql.functions``, made of their signatures: every parameter, in every kind it takes."""
+"""Calls of all functions of ``pyspark.sql.functions``, made of their signatures: every parameter, in every kind."""
 
 import inspect
 import re
@@ -36,7 +36,10 @@ _WRITTEN = {
     "col": ["F.col('a')", "F.col('*')", "F.col('t.*')", "F.col('s.x')"],
     "column": ["F.column('a')"],
     "lit": [
-        *[f"F.lit({value})" for value in ("None", "True", "1", "2**31", "-2**63", "1.5", "float('inf')", "'x'", "b'x'")],
+        *[
+            f"F.lit({value})"
+            for value in ("None", "True", "1", "2**31", "-2**63", "1.5", "float('inf')", "'x'", "b'x'")
+        ],
         "F.lit(bytearray(b'x'))",
         "F.lit(Decimal('12.340'))",
         "F.lit(datetime.date(1, 1, 1))",
@@ -50,7 +53,10 @@ _WRITTEN = {
         "F.lit(F.col('a'))",
         *[f"F.lit(np.{kind}(1))" for kind in ("int8", "int16", "int32", "int64", "float32", "float64", "bool_")],
         "F.lit(np.str_('x'))",
-        *[f"F.lit(np.array([1, 0], '{kind}'))" for kind in ("int8", "int16", "int32", "int64", "float32", "float64", "bool")],
+        *[
+            f"F.lit(np.array([1, 0], '{kind}'))"
+            for kind in ("int8", "int16", "int32", "int64", "float32", "float64", "bool")
+        ],
         "F.lit(np.array(['x', 'y']))",
         "F.lit(enum.IntEnum('E', 'ONE').ONE)",
     ],
@@ -76,7 +82,10 @@ _WRITTEN = {
     "when": ["F.when(F.col('a') > 1, 'x')", "F.when(F.col('a') > 1, [1, 2])", "F.when(condition=df.a, value=df.b)"],
     "nth_value": ["F.nth_value('a', 2)", "F.nth_value('a', 2, True)", "F.nth_value('a', 2, ignoreNulls=None)"],
     "unix_timestamp": ["F.unix_timestamp()", "F.unix_timestamp('a')", "F.unix_timestamp('a', format='y')"],
-    "convert_timezone": ["F.convert_timezone(None, F.lit('UTC'), 'a')", "F.convert_timezone(F.lit('X'), F.lit('Y'), 'a')"],
+    "convert_timezone": [
+        "F.convert_timezone(None, F.lit('UTC'), 'a')",
+        "F.convert_timezone(F.lit('X'), F.lit('Y'), 'a')",
+    ],
     "call_function": ["F.call_function('c.d.f', 'a', F.col('b'))", "F.call_function('f')"],
     "call_udf": ["F.call_udf('f', 'a', F.col('b'))"],
     "bucket": ["F.bucket(3, 'a')", "F.bucket(F.lit(3), F.col('a'))", "F.partitioning.bucket(3, 'a')"],
@@ -104,7 +113,9 @@ def names():
 def _is_function(name):
     member = getattr(public, name)
     return (
-        not name.startswith("_") and inspect.isfunction(member) and member.__module__.startswith("pyspark.sql.functions")
+        not name.startswith("_")
+        and inspect.isfunction(member)
+        and member.__module__.startswith("pyspark.sql.functions")
     )
 
 

@@ -58,7 +58,7 @@ _WRITTEN = {
 } | {"lit": lit}
 globals().update(_WRITTEN)
 
-__all__ = sorted([*_SIGNATURES, *_WRITTEN, *_OLD_NAMES, "partitioning"])
+__all__ = [*_SIGNATURES, *_WRITTEN, *_OLD_NAMES, "partitioning"]  # noqa: PLE0604  (names, if computed ones)
 
 
 def __getattr__(name: str) -> Any:
@@ -67,7 +67,9 @@ def __getattr__(name: str) -> Any:
     elif name in _SIGNATURES:
         made = make(*_SIGNATURES[name])
     else:
-        raise AttributeError(f"there is no function {name!r} here; one that the server knows is call_function({name!r})")
+        raise AttributeError(
+            f"there is no function {name!r} here; one that the server knows is call_function({name!r})"
+        )
     globals()[name] = made
     return made
 

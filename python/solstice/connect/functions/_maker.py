@@ -149,7 +149,7 @@ class Signature:
         self.sql_name = _sql_name(definition)
         arguments = definition.args
         self.parameters = [
-            (argument.arg, argument.annotation and ast.unparse(argument.annotation), default)
+            (argument.arg, _annotation(argument), default)
             for argument, default in zip(
                 arguments.args,
                 [None] * (len(arguments.args) - len(arguments.defaults)) + list(arguments.defaults),
@@ -157,7 +157,7 @@ class Signature:
             )
         ]
         rest = arguments.vararg
-        self.rest = rest and (rest.arg, rest.annotation and ast.unparse(rest.annotation))
+        self.rest = None if rest is None else (rest.arg, _annotation(rest))
 
     def source(self) -> str:
         """The function in Python."""
@@ -182,19 +182,6 @@ class Signature:
             body.append("distinct=True")
         return f"def {self.name}({', '.join(head)}):\n    return _call({', '.join(body)})\n"
 
-    def stub(self) -> str:
-        """The function's head, with types."""
-        head = []
-        for name, annotation, default in self.parameters:
-            text = f"{name}: {annotation or 'ColumnOrName'}"
-            if default is not None:
-                missing = isinstance(default, ast.Call) or ast.unparse(default) == "None"
-                text += " | None = None" if missing else f" = {ast.unparse(default)}"
-            head.append(text)
-        if self.rest:
-            head.append(f"*{self.rest[0]}: {self.rest[1] or 'ColumnOrName'}")
-        return f"def {self.name}({', '.join(head)}) -> Column"
-
 
 def make(text: str, doc: str) -> Callable[..., Column]:
     """The function that a signature stands for."""
@@ -204,6 +191,10 @@ def make(text: str, doc: str) -> Callable[..., Column]:
     made: Callable[..., Column] = namespace[signature.name]
     made.__doc__, made.__module__ = doc, __package__
     return made
+
+
+def _annotation(argument: ast.arg) -> str | None:
+    return None if argument.annotation is None else ast.unparse(argument.annotation)
 
 
 def _sql_name(definition: ast.FunctionDef) -> str:

@@ -76,7 +76,7 @@ TABLE = {
     "vector_l2_distance(left, right)": "The straight distance between two vectors.",
     "vector_norm(vector, degree=None)": "The length of a vector, by default the Euclidean one.",
     "vector_normalize(vector, degree=None)": "The vector brought to length 1.",
-    "width_bucket(v, min, max, numBucket: ColumnOrName | int)": "The number of the equal part of a range it falls into.",
+    "width_bucket(v, min, max, numBucket: ColumnOrName | int)": "The number of the part of a range it is in.",
 }
 
 

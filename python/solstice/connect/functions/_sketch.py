@@ -1,4 +1,4 @@
-"""Sketches: small summaries of many values, which can be joined. HyperLogLog, KLL, theta and tuple sketches, bitmaps."""
+"""Sketches, small summaries of many values that can be joined: HyperLogLog, KLL, theta and tuple sketches, bitmaps."""
 
 TABLE = {
     "bitmap_and_agg(col)": "Bitmaps, bit by bit, and.",
