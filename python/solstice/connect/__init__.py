@@ -7,8 +7,12 @@
 
 The map, from the user to the wire:
 
-- ``_session``, ``_dataframe``, ``_row``, ``types``: what a user holds; ``_bounds`` guards results.
-- ``_plan`` is what a DataFrame is, ``_encode`` what the server gets; ``_sql`` tells queries from commands.
+- ``_session``, ``_builder``, ``_reader``, ``_row``, ``types``, ``errors``: what a user holds; ``_bounds`` guards results.
+- A DataFrame is built up, each part on the one before: ``_frame _select _combine _shape _statistics _analysis _keep
+  _dataframe``; ``_group``, ``_window``, ``_column`` and ``functions`` go with it. ``_camel`` gives PySpark's spellings.
+- ``_plan`` and ``_expressions`` are what a DataFrame is, ``_encode`` what the server gets; ``_sql`` tells queries from
+  commands, ``_sql_arguments`` binds values to them.
+- ``_create``, ``_infer``, ``_local_data``, ``_arrow_types``, ``_upload``: this process's own data on its way to the server.
 - ``_execution`` is a state machine without I/O that survives cut connections; ``_driver`` runs it over gRPC.
 - ``_requests``, ``_status``, ``_errors``: what is asked, how it failed, what the user reads of it.
 - ``_decode``, ``_times``, ``_types``: from Arrow and messages to Python.
@@ -18,7 +22,7 @@ The map, from the user to the wire:
 Importing this package imports neither grpc nor protobuf nor pyarrow: ``connect()`` and results do.
 """
 
-from solstice.connect import functions, types
+from solstice.connect import errors, functions, types
 from solstice.connect._column import Column
 from solstice.connect._dataframe import DataFrame
 from solstice.connect._group import GroupedData
@@ -28,6 +32,8 @@ from solstice.connect._session import Session, connect, local
 from solstice.connect._storage import StorageLevel
 from solstice.connect._window import Window, WindowSpec
 
+SparkSession = Session  # PySpark's name
+
 __all__ = [
     "Column",
     "DataFrame",
@@ -35,10 +41,12 @@ __all__ = [
     "Observation",
     "Row",
     "Session",
+    "SparkSession",
     "StorageLevel",
     "Window",
     "WindowSpec",
     "connect",
+    "errors",
     "functions",
     "local",
     "types",

@@ -6,12 +6,13 @@ import json
 import logging
 import weakref
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from solstice._core.extras import require
 from solstice._core.retry import RetryPolicy
 from solstice.connect import _plan as plan
 from solstice.connect import types
+from solstice.connect._builder import BuilderProperty, get_active_session
 from solstice.connect._camel import camel_cased
 from solstice.connect._create import create_relation
 from solstice.connect._dataframe import DataFrame
@@ -26,7 +27,7 @@ from solstice.connect._table_functions import TableValuedFunction
 from solstice.connect._type_json import parse_type
 from solstice.connect._types import decode_struct, decode_type
 from solstice.connect._url import Endpoint, parse_endpoint
-from solstice.errors import ConnectError
+from solstice.errors import ConnectError, SessionClosedError
 
 if TYPE_CHECKING:
     from solstice.connect._driver import Driver
@@ -85,6 +86,8 @@ def local(config: Mapping[str, str] | None = None) -> "Session":
 class Session:
     """A session on a server. A context manager: leaving it stops the session."""
 
+    builder: ClassVar[BuilderProperty] = BuilderProperty()
+
     def __init__(self, driver: "Driver", endpoint: Endpoint, version: str) -> None:
         self._driver = driver
         self._endpoint = endpoint
@@ -112,6 +115,21 @@ class Session:
     def session_id(self) -> str:
         """The session's id, a UUID."""
         return self._endpoint.session_id
+
+    @staticmethod
+    def get_active_session() -> "Session | None":
+        """The session that ``builder`` made last, unless it is stopped."""
+        return get_active_session()
+
+    @staticmethod
+    def active() -> "Session":
+        """The session that ``builder`` made last."""
+        session = get_active_session()
+        if session is None:
+            raise SessionClosedError(
+                "there is no active session.", remedy="Make one: SparkSession.builder.getOrCreate()."
+            )
+        return session
 
     # DataFrames.
 
@@ -237,6 +255,9 @@ class Session:
         request = self._driver.requests.config(get_option={"keys": list(keys)})
         answer = self._driver.unary("Config", request)
         return {pair.key: pair.value for pair in answer.pairs if pair.HasField("value")}
+
+    def _set_config(self, key: str, value: str) -> None:
+        self._driver.unary("Config", self._driver.requests.config(set={"pairs": [{"key": key, "value": value}]}))
 
     def _forget_with(self, relation: plan.CachedRemoteRelation) -> None:
         """Let the server drop a relation that it keeps, once nothing here refers to it.
