@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from solstice._core.extras import require
 from solstice.connect import _plan as plan
 from solstice.connect import types
-from solstice.connect._arrow_types import arrow_schema, struct_of
+from solstice.connect._arrow_types import arrow_schema, arrow_type, struct_of
 from solstice.connect._infer import infer_schema
 from solstice.connect._local_data import python_table
 from solstice.connect._upload import CONFIG, local_relation
@@ -80,6 +80,8 @@ def _cast(table: Any, struct: types.StructType | None, config: dict[str, str]) -
         return table  # the caller reports it
     columns = []
     for column, field in zip(table.columns, target, strict=True):
+        if pa.types.is_dictionary(column.type):
+            column = _decoded(column, arrow_type(field.data_type))
         if pa.types.is_timestamp(column.type):
             column = column.cast(pa.timestamp("us", column.type.tz), safe=False)  # Spark has no nanoseconds
             if column.type.tz is None and isinstance(field.data_type, types.TimestampType):
@@ -87,6 +89,12 @@ def _cast(table: Any, struct: types.StructType | None, config: dict[str, str]) -
         columns.append(column)
     wanted = arrow_schema(target)
     return pa.Table.from_arrays(columns, names=wanted.names).cast(wanted)
+
+
+def _decoded(column: Any, target: Any) -> Any:
+    """A column of categories as their values; Arrow's own cast does not know all kinds of text."""
+    chunks = [chunk.dictionary.cast(target).take(chunk.indices) for chunk in column.chunks]
+    return require("pyarrow", "spark").chunked_array(chunks, target)
 
 
 def _is_pandas(data: Any) -> bool:

@@ -5,6 +5,7 @@ that nothing is copied. The server parses a limited number of nested messages; i
 explained.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -45,7 +46,7 @@ def encode(root: Node, message: Any) -> None:
         node, target, level = todo.pop()
         # A relation or an expression is two messages: a wrapper (Relation) and its own (Limit), which holds its inputs.
         # Where only one kind of expression can stand (a SortOrder), there is no wrapper.
-        wrapped = bool(node._kind) and target.DESCRIPTOR.full_name in _WRAPPERS
+        wrapped = bool(node._kind) and _is_wrapper(target.__class__)
         level += wrapped
         if level > MAX_NESTING:
             raise InvalidPlanError(
@@ -61,18 +62,23 @@ def encode(root: Node, message: Any) -> None:
             special(node, body, todo, level)
         else:
             body.SetInParent()
-            _fill(node, node._fields, body, todo, level)
+            _fill(node, body, todo, level)
 
 
-def _fill(node: Node, names: tuple[str, ...], body: Any, todo: Todo, level: int) -> None:
+@functools.cache
+def _is_wrapper(message: Any) -> bool:
+    return message.DESCRIPTOR.full_name in _WRAPPERS
+
+
+def _fill(node: Node, body: Any, todo: Todo, level: int) -> None:
     """Set a node's own values, and put its children on the list, the first on top."""
     children: Todo = []
-    for name in names:
-        value = getattr(node, name)
-        if value is None:
-            continue
+    for name, value in node.__dict__.items():
         if type(value) in _SCALARS:
-            setattr(body, name, value)
+            if name != "_id":
+                setattr(body, name, value)
+        elif value is None:
+            continue
         elif isinstance(value, Node):
             children.append((value, getattr(body, name), level + 1))
         elif isinstance(value, tuple):
@@ -118,8 +124,10 @@ def _server_relation(node: ServerRelation, body: Any, todo: Todo, level: int) ->
 
 
 def _subquery(node: Subquery, body: Any, todo: Todo, level: int) -> None:
-    body.plan_id = node.relation.plan_id
-    _fill(node, node._fields[1:], body, todo, level)
+    body.plan_id, body.subquery_type = node.relation.plan_id, node.subquery_type
+    if node.table_arg_options is not None:
+        todo.append((node.table_arg_options, body.table_arg_options, level + 1))
+    todo.extend((value, body.in_subquery_values.add(), level + 1) for value in node.in_subquery_values)
 
 
 _SPECIAL: dict[type[Node], Callable[[Any, Any, Todo, int], None]] = {

@@ -41,9 +41,10 @@ _ARRAY_TYPES: dict[str, types.DataType] = {
 
 def infer_schema(rows: Iterable[Any], names: Sequence[str] | None) -> types.StructType:
     """The schema that all rows fit; ``names`` are those of columns that have none of their own."""
-    schema = types.StructType()
-    for row in rows:
-        schema = _merged_structs(schema, infer_row(row, names))
+    schemas = (infer_row(row, names) for row in rows)
+    schema = next(schemas)
+    for other in schemas:
+        schema = schema if schema == other else _merged_structs(schema, other)
     for field in schema:
         if _has_null_type(field.data_type):
             raise UnsupportedTypeError(
@@ -116,12 +117,14 @@ def _merged(one: types.DataType, other: types.DataType) -> types.DataType:
 
 
 def _merged_structs(one: types.StructType, other: types.StructType) -> types.StructType:
-    later = {field.name: field.data_type for field in other}
-    fields = [
-        types.StructField(field.name, _merged(field.data_type, later.pop(field.name, types.NullType())))
-        for field in one
-    ]
-    return types.StructType([*fields, *(types.StructField(name, kind) for name, kind in later.items())])
+    others = {field.name: field.data_type for field in other}
+    own = set(one.names)
+    return types.StructType(
+        [
+            *(types.StructField(f.name, _merged(f.data_type, others.get(f.name, types.NullType()))) for f in one),
+            *(types.StructField(name, data_type) for name, data_type in others.items() if name not in own),
+        ]
+    )
 
 
 def _has_null_type(data_type: types.DataType) -> bool:

@@ -1,16 +1,27 @@
 """Relations and commands: what a DataFrame is, an immutable tree that is encoded when something is asked of it.
 
 Nodes and their fields have the protocol's names, so that encoding them needs no map: ``kind`` is the field of the
-protocol's Relation or Command that holds a node. A relation gets its id when it is made and keeps it, so that columns
-can refer to it, and that a server which caches analyzed plans recognizes it within a larger one.
+protocol's Relation or Command that holds a node. A relation gets its id when it is first asked for and keeps it, so
+that columns can refer to it, and that a server which caches analyzed plans recognizes it within a larger one.
 """
 
 import itertools
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from solstice.connect import types
-from solstice.connect._expressions import Alias, Expression, Literal, Node, SortOrder, Subquery
+from solstice.connect._expressions import (
+    Alias,
+    Attribute,
+    Expression,
+    LambdaVariable,
+    Literal,
+    Node,
+    Regex,
+    SortOrder,
+    SqlText,
+    Star,
+    Subquery,
+)
 from solstice.connect._storage import StorageLevel
 
 _next_plan_id = itertools.count().__next__
@@ -19,15 +30,11 @@ _next_plan_id = itertools.count().__next__
 class Relation(Node):
     """The base of all relations."""
 
-    def __init__(self, *values: Any, **named: Any) -> None:
-        super().__init__(*values, **named)
-        self.__dict__["_id"] = _next_plan_id()
-
     @property
     def plan_id(self) -> int:
         """The id that columns refer to the relation by, unique in the process."""
-        number: int = self.__dict__["_id"]
-        return number
+        number: int | None = self.__dict__.get("_id")
+        return self.__dict__.setdefault("_id", _next_plan_id()) if number is None else number
 
 
 class Sql(Relation, kind="sql"):
@@ -545,22 +552,30 @@ class RemoveCachedRemoteRelation(Command, kind="remove_cached_remote_relation_co
 
 def with_references(relation: Relation) -> Relation:
     """The relation, together with the relations that subqueries in its expressions refer to, if there are any."""
-    references = tuple(_subqueries(relation._values()))
+    references = tuple(_subqueries(relation))
     return WithRelations(relation, references) if references else relation
 
 
-def _subqueries(values: Iterable[Any]) -> list[Relation]:
-    """The relations of subqueries in expressions, in the order in which they stand there."""
+# What has no expressions within; this is looked for in all expressions of a large select.
+_LEAVES = {int, float, str, bool, bytes, type(None), Literal, Attribute, Star, Regex, SqlText, LambdaVariable}
+
+
+def _subqueries(relation: Relation) -> list[Relation]:
+    """The relations of subqueries in a relation's own expressions, in the order in which they stand there."""
     found: list[Relation] = []
-    stack = list(values)[::-1]
+    stack = list(reversed(relation.__dict__.values()))
     while stack:
         value = stack.pop()
-        if isinstance(value, Subquery):
+        kind = type(value)
+        if kind in _LEAVES:
+            continue
+        if kind is tuple:
+            stack.extend(reversed(value))
+        elif kind is Subquery:
             found.append(value.relation)
-        elif isinstance(value, tuple):
-            stack.extend(value[::-1])
-        elif isinstance(value, Node) and not isinstance(value, Relation):
-            stack.extend(value._values()[::-1])
+        elif isinstance(value, Node):
+            if not isinstance(value, Relation):
+                stack.extend(reversed(value.__dict__.values()))
         elif isinstance(value, Mapping):
-            stack.extend(list(value.values())[::-1])
+            stack.extend(reversed(list(value.values())))
     return found

@@ -14,17 +14,12 @@ from solstice.connect import _plan as plan
 from solstice.connect import types
 from solstice.connect._builder import BuilderProperty, get_active_session
 from solstice.connect._camel import camel_cased
-from solstice.connect._create import create_relation
 from solstice.connect._dataframe import DataFrame
 from solstice.connect._encode import encode_command, encode_query
 from solstice.connect._execution import RETRY_POLICY, CommandResult, Item, Metrics
 from solstice.connect._local import start_server
 from solstice.connect._protocol import load_protocol
-from solstice.connect._reader import DataFrameReader
 from solstice.connect._sql import is_query
-from solstice.connect._sql_arguments import sql_relation
-from solstice.connect._table_functions import TableValuedFunction
-from solstice.connect._type_json import parse_type
 from solstice.connect._types import decode_struct, decode_type
 from solstice.connect._url import Endpoint, parse_endpoint
 from solstice.errors import ConnectError, SessionClosedError
@@ -32,8 +27,12 @@ from solstice.errors import ConnectError, SessionClosedError
 if TYPE_CHECKING:
     from solstice.connect._driver import Driver
     from solstice.connect._observation import Observation
+    from solstice.connect._reader import DataFrameReader
+    from solstice.connect._table_functions import TableValuedFunction
 
 _log = logging.getLogger("solstice.connect")
+
+# Modules that no plain query needs are imported where they are used: that is a tenth of a program's start.
 
 # A server that does not answer the first call is reported soon; one that is lost later is waited for.
 _FIRST_CONTACT = RetryPolicy(initial_s=0.1, max_s=1.0, multiplier=2.0, jitter=0.3, max_attempts=4)
@@ -139,7 +138,11 @@ class Session:
         ``args`` are values for ``:name`` or ``?`` in the text, which need no quoting. ``kwargs`` are put in for
         ``{name}``: a DataFrame, a Column, text as a literal.
         """
-        relation = sql_relation(sql_query, args, kwargs)
+        relation: plan.Relation = plan.Sql(sql_query)
+        if args is not None or kwargs:
+            from solstice.connect._sql_arguments import sql_relation
+
+            relation = sql_relation(sql_query, args, kwargs)
         if is_query(sql_query):
             self._driver.check_open()
             return DataFrame(self, relation)
@@ -159,13 +162,17 @@ class Session:
         return DataFrame(self, plan.Range(int(first), int(last), int(step), partitions))
 
     @property
-    def read(self) -> DataFrameReader:
+    def read(self) -> "DataFrameReader":
         """Reads files, tables and other sources."""
+        from solstice.connect._reader import DataFrameReader
+
         return DataFrameReader(self)
 
     @property
-    def tvf(self) -> TableValuedFunction:
+    def tvf(self) -> "TableValuedFunction":
         """Functions that make rows."""
+        from solstice.connect._table_functions import TableValuedFunction
+
         return TableValuedFunction(self)
 
     def create_dataframe(
@@ -181,6 +188,8 @@ class Session:
         the columns' names. What is large is uploaded in chunks, each once. The last two parameters do nothing; PySpark
         has them.
         """
+        from solstice.connect._create import create_relation
+
         if isinstance(data, DataFrame):
             raise TypeError("create_dataframe() got a DataFrame, which is on a server already")
         if isinstance(schema, str):
@@ -247,6 +256,8 @@ class Session:
     def _parse_schema(self, text: str) -> types.DataType:
         """The type that text or JSON stands for; the server reads text, so that all of SQL's spellings work."""
         if text.lstrip().startswith("{"):
+            from solstice.connect._type_json import parse_type
+
             return parse_type(json.loads(text))
         return decode_type(self._analyze("ddl_parse", lambda asked: None, ddl_string=text).parsed)
 
