@@ -242,7 +242,7 @@ class Column:
             return self.substr(key.start, key.stop)
         return Column(ExtractValue(self._expression, expression_of(key)))
 
-    def __getattr__(self, name: str) -> "Column":
+    def __getattr__(self, name: str) -> Any:  # also PySpark's spellings, for type checkers
         if name.startswith("_"):
             raise AttributeError(f"a Column has no attribute {name!r}; a field of that name is column[{name!r}]")
         return self[name]

@@ -6,7 +6,9 @@ from connect_recorder import session
 from solstice.connect import Column, Observation
 from solstice.connect import functions as F
 from solstice.connect import types as T
-from solstice.connect._plan import Filter, WithRelations
+from solstice.connect._plan import Checkpoint, Filter, RemoveCachedRemoteRelation, WithRelations
+from solstice.connect._protocol import load_protocol
+from solstice.connect._session import Session
 from solstice.errors import InvalidPlanError, SessionClosedError
 
 
@@ -147,3 +149,23 @@ def test_there_is_no_active_session_until_a_builder_made_one(spark):
     with pytest.raises(SessionClosedError, match="builder"):
         spark.active()
     assert spark.getActiveSession() is None
+
+
+def test_the_server_may_forget_a_checkpoint_that_nothing_here_refers_to(spark, df, monkeypatch):
+    names = iter(["r1", "r2", "r3"])
+    sent = []
+
+    def command(self, command, observations=None):
+        sent.append(command)
+        relation = load_protocol().CachedRemoteRelation(relation_id=next(names, ""))
+        return {"checkpoint_command_result": load_protocol().CheckpointCommandResult(relation=relation)}
+
+    monkeypatch.setattr(Session, "_command", command)
+    first, second = df.checkpoint(), df.checkpoint()
+    kept = second.filter("id > 1")
+    del first, second
+    assert [type(command) for command in sent] == [Checkpoint, Checkpoint]
+    df.checkpoint()
+    forgotten = [command.relation.relation_id for command in sent if isinstance(command, RemoveCachedRemoteRelation)]
+    assert forgotten == ["r1"]
+    assert kept._relation.input.relation_id == "r2"
