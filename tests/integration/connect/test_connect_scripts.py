@@ -40,7 +40,6 @@ EXPECTED = {
         "split": 3,
         "suggestion": "UNRESOLVED_COLUMN.WITH_SUGGESTION",
         "cached": True,
-        "json": '{"id":1,"kind":"x","value":1.0}',
         "long": 6,
     },
 }

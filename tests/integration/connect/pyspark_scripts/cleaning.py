@@ -29,7 +29,6 @@ result = {
     "split": sum(split),
     "suggestion": suggestion,
     "cached": raw.is_cached,
-    "json": together.toJSON().first()[0],
     "long": together.withColumns({"a": F.lit(1), "b": F.lit(2)}).unpivot("id", ["a", "b"], "name", "n").count(),
 }
 raw.unpersist()
