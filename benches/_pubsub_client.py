@@ -128,6 +128,7 @@ def documents(count: int) -> list[bytes]:
 def json_ours(count: int) -> dict[str, float]:
     """The projection as the Spark source uses it."""
     import pyarrow as pa
+
     from solstice.pubsub._project import Projection
 
     batches = [pa.record_batch({"data": documents(10_000)}) for _ in range(count // 10_000)]

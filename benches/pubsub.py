@@ -21,7 +21,7 @@ from pubsub_authority import Authority, ServiceAccount, TokenServer
 from solstice.testing import PubSubEmulator
 
 CLIENT = Path(__file__).with_name("_pubsub_client.py")
-TOPIC, SUBSCRIPTION = "projects/bench/topics/t", "projects/bench/subscriptions/s"
+TOPIC, SUBSCRIPTION = "projects/bench/topics/events", "projects/bench/subscriptions/events"
 OUR_MESSAGES = {200: 2_000_000, 1_000: 600_000}
 OFFICIAL_MESSAGES = {200: 60_000, 1_000: 60_000}
 # Targets at 200 B, messages per core-second.

@@ -166,8 +166,8 @@ class UnavailableError(PubSubError):
 class RowFailure:
     """Rows that were not published, as far as anybody knows, and the reason; part of :class:`PublishError`.
 
-    ``rows`` counts from the first row that was given. ``column`` names the column at fault when the rows themselves are;
-    ``code`` is the gRPC status name when the service answered.
+    ``rows`` counts from the first row that was given. ``column`` names the column at fault when the rows themselves
+    are; ``code`` is the gRPC status name when the service answered.
     """
 
     rows: range

@@ -1,6 +1,5 @@
 //! Publishing from Python.
 
-use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,13 +14,13 @@ use solstice_core::runtime;
 use crate::arrow::{ArrowStream, import_stream};
 use crate::connection::Connection;
 use crate::errors::{call, status_name, to_python};
+use crate::process::Here;
 use crate::waiting::wait;
 
 /// Publishes Arrow rows to one topic.
 #[pyclass(frozen, module = "solstice._native")]
 pub struct Publisher {
-    inner: Option<Box<core::Publisher>>,
-    process: u32,
+    inner: Here<core::Publisher>,
 }
 
 #[pymethods]
@@ -53,12 +52,12 @@ impl Publisher {
             let client = Client::connect(&connection.inner).await?;
             Ok(core::Publisher::new(client, topic, &options, runtime::handle()?))
         })?;
-        Ok(Self { inner: Some(Box::new(inner)), process: std::process::id() })
+        Ok(Self { inner: Here::new(inner) })
     }
 
     /// Take the rows of anything with `__arrow_c_stream__`. False: no more rows are taken, and `flush` says why.
     fn feed(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let publisher = self.here(py)?;
+        let publisher = self.inner.get(py)?;
         let mut batches = import_stream(data)?;
         let broken = |e| Error::new(ErrorKind::Config, format!("the Arrow data to publish is broken: {e}."));
         while let Some(batch) = call(py, || batches.next().transpose().map_err(broken))? {
@@ -71,7 +70,7 @@ impl Publisher {
 
     /// Wait until every row has a server id: how many there are, and the ids by row if they were to be kept.
     fn flush(&self, py: Python<'_>) -> PyResult<(u64, Option<ArrowStream>)> {
-        let publisher = self.here(py)?;
+        let publisher = self.inner.get(py)?;
         match wait(py, async { Ok(publisher.flush().await) })? {
             Ok(published) => {
                 let ids = published.ids.map(|ids| Arc::new(ids) as ArrayRef);
@@ -84,32 +83,13 @@ impl Publisher {
 
     /// Rows with a server id so far.
     fn published(&self, py: Python<'_>) -> PyResult<u64> {
-        Ok(self.here(py)?.published())
+        Ok(self.inner.get(py)?.published())
     }
 
     /// Stop at once: nothing is sent any more, and no answer is waited for.
     fn cancel(&self, py: Python<'_>) -> PyResult<()> {
-        self.here(py)?.cancel();
+        self.inner.get(py)?.cancel();
         Ok(())
-    }
-}
-
-impl Publisher {
-    /// A forked child has neither the threads nor the connection, and does not know who holds the locks.
-    fn here(&self, py: Python<'_>) -> PyResult<&core::Publisher> {
-        let inner = self.inner.as_deref().filter(|_| self.process == std::process::id());
-        inner.ok_or_else(|| {
-            let error = Error::new(ErrorKind::Config, "this publisher belongs to the process that forked this one.");
-            to_python(py, &error.with_remedy("Make another one in this process."))
-        })
-    }
-}
-
-impl Drop for Publisher {
-    fn drop(&mut self) {
-        if self.process != std::process::id() {
-            mem::forget(self.inner.take());
-        }
     }
 }
 

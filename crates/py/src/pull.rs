@@ -105,16 +105,7 @@ impl Puller {
     fn take(&self, py: Python<'_>) -> PyResult<Option<PulledBatch>> {
         let inner = self.inner.get(py)?;
         let taken = call(py, || inner.opened()?.take())?;
-        Ok(taken.and_then(|taken| {
-            let rows = taken.batches.into_iter().next()?;
-            let settled = Mutex::new(Settled::default());
-            Some(PulledBatch {
-                inner: Here::new(inner.clone()),
-                ticket: taken.ticket,
-                rows,
-                settled: Arc::new(settled),
-            })
-        }))
+        Ok(taken.and_then(|taken| Some(PulledBatch::new(inner, taken.ticket, taken.batches.into_iter().next()?))))
     }
 
     /// Done when `take` has something to say: a batch, or an error. Or after `wait_s` without a message.
@@ -167,6 +158,12 @@ pub struct PulledBatch {
     settled: Arc<Mutex<Settled>>,
 }
 
+impl PulledBatch {
+    fn new(inner: &Arc<Inner>, ticket: u64, rows: RecordBatch) -> Self {
+        Self { inner: Here::new(inner.clone()), ticket, rows, settled: Arc::default() }
+    }
+}
+
 #[pymethods]
 impl PulledBatch {
     fn __len__(&self) -> usize {
@@ -186,6 +183,18 @@ impl PulledBatch {
         let schema = PyCapsule::new_with_value(py, schema, c"arrow_schema")?;
         let array = PyCapsule::new_with_value(py, array, c"arrow_array")?;
         PyTuple::new(py, [schema, array])
+    }
+
+    /// The first `rows` rows and the others, as batches of their own; this one is used up.
+    fn split(&self, py: Python<'_>, rows: usize) -> PyResult<(Self, Self)> {
+        let inner = self.inner.get(py)?;
+        let at = rows.min(self.rows.num_rows());
+        let rest = call(py, || {
+            let puller = inner.opened()?;
+            puller.book().split(self.ticket, at).ok_or_else(|| gone(puller))
+        })?;
+        let (first, others) = (self.rows.slice(0, at), self.rows.slice(at, self.rows.num_rows() - at));
+        Ok((Self::new(inner, self.ticket, first), Self::new(inner, rest, others)))
     }
 
     /// Acknowledge: done when Pub/Sub has confirmed or refused; `refused` tells which.

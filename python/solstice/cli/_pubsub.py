@@ -6,12 +6,14 @@ from typing import Annotated
 
 import typer
 
-from solstice.cli import _pubsub_resources
+from solstice.cli import _pubsub_messages, _pubsub_publish, _pubsub_resources
 from solstice.cli._output import console
 
 app = typer.Typer(help="Pub/Sub from the shell.", no_args_is_help=True)
 app.add_typer(_pubsub_resources.topics, name="topics")
 app.add_typer(_pubsub_resources.subscriptions, name="subscriptions")
+app.command(epilog=_pubsub_publish.EXAMPLES)(_pubsub_publish.publish)
+app.command(epilog=_pubsub_messages.PULL_EXAMPLES)(_pubsub_messages.pull)
 
 _EXAMPLES = """Examples:
 

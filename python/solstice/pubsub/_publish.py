@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class PublishOptions(TypedDict, total=False):
-    """How to publish; what is left out has its default.
+    """How to publish; what is left out, or None, has its default.
 
     - ``project_id``: the project of a topic given without one; else ``GOOGLE_CLOUD_PROJECT``.
     - ``emulator_host``: host:port of an emulator; else ``PUBSUB_EMULATOR_HOST``.
@@ -31,15 +31,15 @@ class PublishOptions(TypedDict, total=False):
     - ``compression``: ``gzip``, or ``none`` (the default).
     """
 
-    project_id: str
-    emulator_host: str
-    endpoint: str
-    credentials_file: str
-    batch_size: int
-    max_batch_bytes: int
-    linger_ms: float
-    publish_timeout_s: float
-    compression: Literal["none", "gzip"]
+    project_id: str | None
+    emulator_host: str | None
+    endpoint: str | None
+    credentials_file: str | None
+    batch_size: int | None
+    max_batch_bytes: int | None
+    linger_ms: float | None
+    publish_timeout_s: float | None
+    compression: Literal["none", "gzip"] | None
 
 
 _OPTION_NAMES = {
@@ -59,8 +59,8 @@ _OPTION_NAMES = {
 class PublishResult:
     """Everything was published.
 
-    ``message_ids`` has the server's id of every row, in the order of the rows (a ``pyarrow.ChunkedArray`` of strings), if
-    ``return_ids`` was asked for.
+    ``message_ids`` has the server's id of every row, in the order of the rows (a ``pyarrow.ChunkedArray`` of strings),
+    if ``return_ids`` was asked for.
     """
 
     published: int
@@ -70,16 +70,16 @@ class PublishResult:
 def publish(topic: str, data: Any, *, return_ids: bool = False, **options: Unpack[PublishOptions]) -> PublishResult:
     """Publish Arrow data to a topic. When it returns, every row has a server id.
 
-    ``data`` is anything with ``__arrow_c_stream__`` (a pyarrow or Polars table), or an iterable of such, which may be slow
-    and endless: a request is sent when it is full, or ``linger_ms`` after its first row. Columns: ``data`` (binary or
-    string), and if wanted ``attributes`` (map of strings; or a list of structs of name and value) and ``ordering_key``
-    (string); others are refused. A null is what the message does not have. ``topic`` is ``projects/P/topics/T``, or T
-    with ``project_id``. The options are those of :class:`PublishOptions`.
+    ``data`` is anything with ``__arrow_c_stream__`` (a pyarrow or Polars table), or an iterable of such, which may be
+    slow and endless: a request is sent when it is full, or ``linger_ms`` after its first row. Columns: ``data`` (binary
+    or string), and if wanted ``attributes`` (map of strings; or a list of structs of name and value) and
+    ``ordering_key`` (string); others are refused. A null is what the message does not have. ``topic`` is
+    ``projects/P/topics/T``, or T with ``project_id``. The options are those of :class:`PublishOptions`.
 
     Rows of one ordering key are published in their order. When one fails, the later ones of its key are not sent.
 
-    Raises :class:`~solstice.errors.PublishError`, which says which rows failed and why, and how many were published. What
-    the service would refuse is found before anything of its record batch is sent.
+    Raises :class:`~solstice.errors.PublishError`, which says which rows failed and why, and how many were published.
+    What the service would refuse is found before anything of its record batch is sent.
     """
     return _run(Publisher(topic, _keep_ids=return_ids, **options), data)
 

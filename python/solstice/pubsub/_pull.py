@@ -24,15 +24,15 @@ class PullOptions(TypedDict, total=False):
     - ``project_id``: the project of a subscription given without one; else ``GOOGLE_CLOUD_PROJECT``.
     - ``emulator_host``: host:port of an emulator; else ``PUBSUB_EMULATOR_HOST``.
     - ``endpoint``, ``credentials_file``: where Pub/Sub is, and who asks; Google's, and the application default.
-    - ``columns``: some of message_id, publish_time, data, attributes, ordering_key, delivery_attempt, in the order wanted;
-      all of them by default. What is left out costs nothing.
+    - ``columns``: some of message_id, publish_time, data, attributes, ordering_key, delivery_attempt, in the order
+      wanted; all of them by default. What is left out costs nothing.
     - ``attribute_columns``: attributes that become text columns of their own, behind the others; null where a message
       does not have the attribute.
     - ``streams``: StreamingPull streams; 1 by default.
-    - ``max_outstanding_messages``, ``max_outstanding_bytes``: the most that is held unacknowledged, in batches and in the
-      buffer; 100,000 and 256 MiB by default.
-    - ``ack_deadline_s``: the least lease of a message, 10 to 600; 60 by default. Leases are extended while the message is
-      held, by as long as almost all batches took until they were acknowledged.
+    - ``max_outstanding_messages``, ``max_outstanding_bytes``: the most that is held unacknowledged, in batches and in
+      the buffer; 100,000 and 256 MiB by default.
+    - ``ack_deadline_s``: the least lease of a message, 10 to 600; 60 by default. Leases are extended while the message
+      is held, by as long as almost all batches took until they were acknowledged.
     - ``max_lease_s``: leases are extended no longer than this; an hour by default. Then the message may come again.
     - ``max_batch_rows``: the most rows of a batch; 10,000 by default.
     - ``linger_s``: how long a batch that is not full waits for more rows; 0.05 by default.
@@ -81,7 +81,8 @@ def pull(subscription: str, **options: Unpack[PullOptions]) -> "Puller":
                 batch.ack()
 
     ``subscription`` is ``projects/P/subscriptions/S``, or S with ``project_id``. The options are those of
-    :class:`PullOptions`. Leaving ``with``, also by an error or Ctrl-C, gives back every message that was not acknowledged.
+    :class:`PullOptions`. Leaving ``with``, also by an error or Ctrl-C, gives back every message that was not
+    acknowledged.
     """
     return Puller(subscription, **options)
 
@@ -121,10 +122,10 @@ class _Puller:
     def stats(self) -> dict[str, float]:
         """What happened so far.
 
-        ``received``, of them ``redelivered`` (where Pub/Sub counts deliveries); ``leased`` (held now), of them ``buffered``
-        (not in a batch yet) and ``acking`` (acknowledgement under way), with ``held_bytes`` and ``oldest_unacked_s``;
-        ``acked``, ``nacked``, ``refused`` (acknowledged too late, exactly-once delivery), ``expired`` (lost their lease
-        while they were held); ``reconnects`` of streams.
+        ``received``, of them ``redelivered`` (where Pub/Sub counts deliveries); ``leased`` (held now), of them
+        ``buffered`` (not in a batch yet) and ``acking`` (acknowledgement under way), with ``held_bytes`` and
+        ``oldest_unacked_s``; ``acked``, ``nacked``, ``refused`` (acknowledged too late, exactly-once delivery),
+        ``expired`` (lost their lease while they were held); ``reconnects`` of streams.
         """
         counts: dict[str, float] = json.loads(self._opened().stats())
         return counts
@@ -254,15 +255,12 @@ class AsyncPuller(_Puller):
 
 
 class _Batch:
-    """What both batches are: rows, leased until they are acknowledged or given back.
-
-    A batch that is neither stays leased until ``max_lease_s``, and is given back when its puller closes. It is Arrow data
-    itself (``__arrow_c_array__``): pyarrow, Polars and others take it as it is, without a copy.
-    """
+    """What both batches are."""
 
     def __init__(self, native: "_native.PulledBatch") -> None:
         self._native = native
         self._settled: str | None = None
+        self._pending: _native.Pending | None = None
 
     @property
     def rows(self) -> Any:
@@ -280,15 +278,23 @@ class _Batch:
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]:
         return self._native.__arrow_c_array__(requested_schema)
 
-    def _settle(self, how: str) -> "_native.Pending | None":
-        """Begin to acknowledge or to give back; None if that was done before."""
-        if self._settled == how:
-            return None
+    def split(self, rows: int) -> tuple[Self, Self]:
+        """The first ``rows`` rows and the others, to be settled apart; this batch is used up by that."""
+        if self._settled is not None:
+            raise ConfigError(f"this batch was {self._settled} already; it cannot be split now.")
+        first, others = self._native.split(rows)
+        self._settled = "split"
+        return type(self)(first), type(self)(others)
+
+    def _settle(self, how: str) -> "_native.Pending":
+        """Begin to acknowledge or to give back; what was begun before is only to be waited for."""
+        if self._pending is not None and self._settled == how:
+            return self._pending
         if self._settled is not None:
             raise ConfigError(f"this batch was {self._settled} already; it cannot be {how} now.")
-        pending = self._native.ack() if how == "acknowledged" else self._native.nack()
+        self._pending = self._native.ack() if how == "acknowledged" else self._native.nack()
         self._settled = how
-        return pending
+        return self._pending
 
     def _check_refused(self) -> None:
         refused = {row: (ack_id, reason) for row, ack_id, reason in self._native.refused()}
@@ -306,42 +312,34 @@ class _Batch:
 class PulledBatch(_Batch):
     """Rows of a :class:`Puller`, leased until they are acknowledged or given back.
 
-    A batch that is neither stays leased until ``max_lease_s``, and is given back when its puller closes. It is Arrow data
-    itself (``__arrow_c_array__``): pyarrow, Polars and others take it as it is, without a copy.
+    A batch that is neither stays leased until ``max_lease_s``, and is given back when its puller closes. It is Arrow
+    data itself (``__arrow_c_array__``): pyarrow, Polars and others take it as it is, without a copy.
     """
 
     def ack(self) -> None:
-        """Acknowledge; returns when Pub/Sub has confirmed it. A second call does nothing.
+        """Acknowledge; returns when Pub/Sub has confirmed it. A second call waits for the same.
 
         Raises :class:`~solstice.errors.AcknowledgeError` for messages that Pub/Sub refused for good.
         """
-        pending = self._settle("acknowledged")
-        if pending is not None:
-            pending.wait()
-            self._check_refused()
+        self._settle("acknowledged").wait()
+        self._check_refused()
 
     def nack(self) -> None:
-        """Give back, to be delivered again, here or elsewhere. A second call does nothing."""
-        pending = self._settle("given back")
-        if pending is not None:
-            pending.wait()
+        """Give back, to be delivered again, here or elsewhere."""
+        self._settle("given back").wait()
 
 
 class AsyncPulledBatch(_Batch):
     """Rows of an :class:`AsyncPuller`; see :class:`PulledBatch`."""
 
     async def ack(self) -> None:
-        """Acknowledge; done when Pub/Sub has confirmed it. A second call does nothing.
+        """Acknowledge; done when Pub/Sub has confirmed it, which goes on when this is cancelled.
 
         Raises :class:`~solstice.errors.AcknowledgeError` for messages that Pub/Sub refused for good.
         """
-        pending = self._settle("acknowledged")
-        if pending is not None:
-            await finished(pending)
-            self._check_refused()
+        await finished(self._settle("acknowledged"))
+        self._check_refused()
 
     async def nack(self) -> None:
-        """Give back, to be delivered again, here or elsewhere. A second call does nothing."""
-        pending = self._settle("given back")
-        if pending is not None:
-            await finished(pending)
+        """Give back, to be delivered again, here or elsewhere."""
+        await finished(self._settle("given back"))

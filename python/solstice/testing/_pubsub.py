@@ -63,9 +63,9 @@ class PubSubEmulator:
     Tests turn its clock (:meth:`advance`), ask for faults (:attr:`faults`) and read its counters; those can still be
     read after :meth:`stop`. With ``tls``, a certificate and its key as PEM texts, it speaks TLS.
 
-    Everything it holds is in memory, unless ``data_dir`` names a folder: then whatever a client was told is done is there
-    at the next start on that folder, also when this process was killed. Leased messages are delivered anew, counters
-    begin at 0. A loss of power may cost the last moments. A folder serves one emulator at a time.
+    Everything it holds is in memory, unless ``data_dir`` names a folder: then whatever a client was told is done is
+    there at the next start on that folder, also when this process was killed. Leased messages are delivered anew,
+    counters begin at 0. A loss of power may cost the last moments. A folder serves one emulator at a time.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class PubSubEmulator:
         return self
 
     def stop(self) -> None:
-        """End every stream with UNAVAILABLE and close the port; does nothing the second time."""
+        """End every stream with UNAVAILABLE and close the port; does nothing the second time, nor in a forked child."""
         if self._native is not None:
             self._native.stop()
 

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.spark
 EXAMPLES = Path(__file__).parents[3] / "examples"
 EXPECTED = {
     "pubsub_stream.py": ["stored 10000 events"],
+    "pull_publish.py": ["published 10000", "sum 49995000 acknowledged 10000"],
     "score_job.py": ["scored 100000 rows, 0 splits given up", "stored 100000 rows"],
     "ask_connect.py": ["columns ['id', 'kind']", "166833", "rows 1000"],
 }

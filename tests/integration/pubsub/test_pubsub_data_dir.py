@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import os
 import queue
 import random
 import re
@@ -430,7 +431,7 @@ def test_a_full_disk_fails_the_call_and_nothing_that_was_told_is_lost(start):
     emulator = start()
     subscribed(emulator)
     emulator.kill()
-    emulator = start(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000)))
+    emulator = start(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, resource.RLIM_INFINITY)))
     told: set[str] = set()
 
     def publish_until_it_fails() -> None:
@@ -453,11 +454,66 @@ def test_a_full_disk_fails_the_call_and_nothing_that_was_told_is_lost(start):
     made = {topic.name for topic in emulator.publisher.list_topics(project=PROJECT)}
     with pytest.raises(ResourceExhausted):
         emulator.ack(*received.values())
+    room = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    resource.prlimit(emulator.process.pid, resource.RLIMIT_FSIZE, room)
+    told.update(emulator.publish(b"there is room again"))
     emulator.kill()
     emulator = start()
     assert emulator.drain().keys() == told
     assert {topic.name for topic in emulator.publisher.list_topics(project=PROJECT)} == made
-    emulator.publish(b"there is room again")
+
+
+def test_a_full_disk_ends_a_stream_that_acknowledges_as_it_fails_a_call(start):
+    emulator = start()
+    subscribed(emulator)
+    emulator.publish(*[b"%d" % number for number in range(100)])
+    acks: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+    acks.put({"subscription": SUBSCRIPTION, "stream_ack_deadline_seconds": 60})
+    requests = iter(acks.get, None)
+    stream = emulator.subscriber.streaming_pull(requests=requests, timeout=CALL_S, retry=None)
+    received = next(iter(stream)).received_messages
+    resource.prlimit(emulator.process.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
+    acks.put({"ack_ids": [one.ack_id for one in received]})
+    with pytest.raises(ResourceExhausted, match="the journal cannot be written"):
+        next(iter(stream))
+    acks.put(None)
+
+
+def test_a_folder_is_free_after_the_end_whatever_was_forked_meanwhile(tmp_path):
+    emulator = PubSubEmulator(data_dir=tmp_path).start()
+    child = os.fork()
+    if child == 0:
+        time.sleep(60)
+        os._exit(0)
+    try:
+        emulator.stop()
+        with PubSubEmulator(data_dir=tmp_path):
+            pass
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_the_end_of_a_forked_child_leaves_the_emulator_alone(tmp_path, monkeypatch):
+    with PubSubEmulator(data_dir=tmp_path) as emulator:
+        monkeypatch.setenv("PUBSUB_EMULATOR_HOST", emulator.address)
+        child = os.fork()
+        if child == 0:
+            emulator.stop()
+            os._exit(7)
+        deadline = time.monotonic() + 5
+        while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
+            if time.monotonic() > deadline:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                pytest.fail("stop() hangs in the child")
+            time.sleep(0.01)
+        assert os.waitstatus_to_exitcode(ended[1]) == 7
+        service = Service(emulator)
+        service.topic()
+        service.close()
+        with pytest.raises(ConfigError, match="another emulator keeps its data"):
+            PubSubEmulator(data_dir=tmp_path).start()
 
 
 def test_a_folder_serves_one_emulator_at_a_time(start, tmp_path):

@@ -56,7 +56,8 @@ def test_help_shows_examples_and_every_command_has_its_own(capsys: pytest.Captur
     help_text = capsys.readouterr().out
     for expected in ("Examples", "solstice doctor", "Exit codes"):
         assert expected in help_text
-    for command in (["doctor"], ["demo"], ["pubsub"], ["pubsub", "emulator"]):
+    pubsub = [["pubsub", command] for command in ("emulator", "publish", "pull")]
+    for command in (["doctor"], ["demo"], ["pubsub"], *pubsub):
         assert command[0] in help_text
         assert run_plain(*command, "--help") == 0
         assert f"Usage: solstice {' '.join(command)}" in capsys.readouterr().out

@@ -33,7 +33,8 @@ pub struct Journal {
     waiting: Mutex<Vec<Waiting>>,
     file: Mutex<Tail>,
     length_bytes: AtomicU64,
-    _lock: File,
+    lock: File,
+    process: u32,
 }
 
 /// A record that waits for its write.
@@ -83,7 +84,8 @@ impl Journal {
             waiting: Mutex::default(),
             file: Mutex::new(tail),
             length_bytes,
-            _lock: lock,
+            lock,
+            process: std::process::id(),
         })
     }
 
@@ -119,6 +121,16 @@ impl Journal {
         tail.condense(&self.folder, sum)?;
         self.length_bytes.store(tail.end, Ordering::Relaxed);
         Ok(())
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        // Closing the file is not enough: whatever this process has forked shares the lock. In a fork it is not ours.
+        if std::process::id() == self.process {
+            // It can only fail for a file that is not locked.
+            let _ = self.lock.unlock();
+        }
     }
 }
 

@@ -272,8 +272,11 @@ mod tests {
             for (serial, entry) in taken.into_iter().rev() {
                 assert_eq!(lanes.leases_from(b"k", delivery(serial)).len(), 1);
                 lanes.put_back(b"k", vec![entry], None);
-                assert!(lanes.next_size_bytes(STREAM, time(0)).is_none() || queued(&lanes) >= 1);
+                if lanes.lanes[&b"k"[..]].owner.is_some() {
+                    assert_eq!(queued(&lanes), 1);
+                }
             }
+            // Given free, the lane leaves its place in the stream's queue behind; whoever meets that drops it.
             lanes.next_key(STREAM);
             assert_eq!(queued(&lanes), 1);
         }

@@ -81,6 +81,8 @@ const STOP_WAIT: Duration = Duration::from_secs(2);
 /// A running emulator. Dropping it stops it.
 #[derive(Debug)]
 pub struct Emulator {
+    /// The process it runs in; a fork has but a picture of it.
+    process: u32,
     port: u16,
     access: Arc<Access>,
     registry: Arc<Registry>,
@@ -124,7 +126,7 @@ impl Emulator {
             }
         });
         let server = Mutex::new(Some(Running { stop, task }));
-        Ok(Self { port, access, registry, runtime, server })
+        Ok(Self { process: std::process::id(), port, access, registry, runtime, server })
     }
 
     /// Where it listens.
@@ -132,7 +134,8 @@ impl Emulator {
         self.port
     }
 
-    /// End every stream with UNAVAILABLE and close the port. Counters can still be read. Doing it twice is fine.
+    /// End every stream with UNAVAILABLE and close the port. Counters can still be read. Doing it twice is fine. In a
+    /// fork it does nothing.
     pub fn stop(&self) {
         if let Some(task) = self.begin_stop() {
             // Connections that do not end in time end with their clients.
@@ -217,6 +220,9 @@ impl Emulator {
     }
 
     fn begin_stop(&self) -> Option<JoinHandle<()>> {
+        if std::process::id() != self.process {
+            return None;
+        }
         let running = lock(&self.server).take()?;
         self.registry.stop();
         // Fails only when the server has ended already.
@@ -227,8 +233,10 @@ impl Emulator {
 
 impl Drop for Emulator {
     fn drop(&mut self) {
-        self.begin_stop();
-        self.registry.close();
+        // Only what this process has stopped is at rest: a fork may have inherited locks that nobody lets go of.
+        if self.begin_stop().is_some() {
+            self.registry.close();
+        }
     }
 }
 

@@ -372,9 +372,10 @@ impl State {
         std::mem::take(&mut self.dead)
     }
 
-    /// Forwarded.
-    pub fn count_dead(&mut self, count: usize) {
-        self.counters.dead_lettered += count as u64;
+    /// Forwarded: as good as acknowledged.
+    pub fn settle_dead(&mut self, entries: Vec<Entry>) {
+        self.counters.dead_lettered += entries.len() as u64;
+        entries.into_iter().for_each(|entry| self.retain(entry.message));
     }
 
     /// What could not be forwarded is delivered again.

@@ -266,25 +266,28 @@ fn a_nacked_or_expired_duplicate_leaves_the_first_delivery_alone() {
 }
 
 #[test]
-fn confirmations_wake_a_stream_at_its_limit_and_come_before_its_end() {
-    let mut state = unordered();
-    state.set_policy(Policy { exactly_once: true, ..Policy::default() });
-    let stream = state.open_stream(FlowControl { max_messages: Some(1), max_bytes: None }, LEASE);
-    state.push(&[message(1, ""), message(2, "")]);
-    assert_eq!(take(&mut state, stream, 0).len(), 1);
-    wait_on(&mut state, stream);
+fn confirmations_wake_a_waiting_stream_and_come_before_its_end() {
     let confirmation = |id: &str| Confirmations {
         acks: AcknowledgeConfirmation { ack_ids: vec![id.to_owned()], ..Default::default() },
         ..Default::default()
     };
-    state.confirm(stream, confirmation("a"));
-    state.confirm(stream, confirmation("b"));
-    state.end_stream(stream, End::ClientDone);
-    assert_eq!(wake(&mut state), 1);
-    let Taken::Batch(batch) = state.take(stream, Terms::default(), time(0), Waker::noop()) else { panic!() };
-    assert!(batch.deliveries.is_empty() && batch.exactly_once);
-    assert_eq!(batch.confirmations.unwrap().acks.ack_ids, ["a", "b"]);
-    assert!(matches!(state.take(stream, Terms::default(), time(0), Waker::noop()), Taken::Ended(End::ClientDone)));
+    // With one message the stream waits for more, with two it stands at its limit.
+    for count in [1, 2] {
+        let mut state = unordered();
+        state.set_policy(Policy { exactly_once: true, ..Policy::default() });
+        let stream = state.open_stream(FlowControl { max_messages: Some(1), max_bytes: None }, LEASE);
+        state.push(&(1..=count).map(|id| message(id, "")).collect::<Vec<_>>());
+        assert_eq!(take(&mut state, stream, 0).len(), 1);
+        wait_on(&mut state, stream);
+        state.confirm(stream, confirmation("a"));
+        assert_eq!(wake(&mut state), 1);
+        state.confirm(stream, confirmation("b"));
+        state.end_stream(stream, End::ClientDone);
+        let Taken::Batch(batch) = state.take(stream, Terms::default(), time(0), Waker::noop()) else { panic!() };
+        assert!(batch.deliveries.is_empty() && batch.exactly_once);
+        assert_eq!(batch.confirmations.unwrap().acks.ack_ids, ["a", "b"]);
+        assert!(matches!(state.take(stream, Terms::default(), time(0), Waker::noop()), Taken::Ended(End::ClientDone)));
+    }
 }
 
 #[test]

@@ -113,7 +113,7 @@ pub struct SnapshotRecord {
     /// As clients see it.
     #[prost(message, optional, tag = "1")]
     pub config: Option<wire::Snapshot>,
-    /// The messages it holds besides those it has.
+    /// The messages it holds when it is made; a change has none.
     #[prost(message, optional, tag = "2")]
     pub unacked: Option<Ids>,
 }
@@ -305,13 +305,12 @@ impl Store {
     }
 
     fn set_snapshot(&mut self, config: wire::Snapshot, unacked: Option<&Ids>) {
-        if !self.snapshots.contains_key(&config.name) {
+        if let Some(unacked) = unacked {
+            // Made: one of that name may have expired, which no record tells.
             let Some(topic) = self.places.get(&config.topic) else { return };
-            let new = StoredSnapshot { topic: *topic, ..Default::default() };
-            self.snapshots.insert(config.name.clone(), new);
-        }
-        if let Some(snapshot) = self.snapshots.get_mut(&config.name) {
-            snapshot.unacked.extend(unacked.into_iter().flat_map(Ids::iter));
+            let (name, unacked) = (config.name.clone(), unacked.iter().collect());
+            self.snapshots.insert(name, StoredSnapshot { config, topic: *topic, unacked });
+        } else if let Some(snapshot) = self.snapshots.get_mut(&config.name) {
             snapshot.config = config;
         }
     }

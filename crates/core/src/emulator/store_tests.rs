@@ -170,6 +170,21 @@ fn deleted_things_are_gone() {
 }
 
 #[test]
+fn a_snapshot_made_again_under_the_name_of_an_expired_one_has_nothing_of_it() {
+    let store = store([
+        topic(|_| {}),
+        subscription(|_| {}),
+        published(1..4, 1),
+        snapshot([1, 2, 3], 9),
+        acked([1, 2]),
+        snapshot([3], 90),
+        published([4], 50),
+        Record::of_snapshot(wire::Snapshot { name: SNAPSHOT.to_owned(), ..Default::default() }, None),
+    ]);
+    assert_eq!(store.snapshots[SNAPSHOT].unacked, BTreeSet::from([3, 4]));
+}
+
+#[test]
 fn a_snapshot_has_what_was_unacknowledged_and_all_that_came_since() {
     let store = store([
         topic(|_| {}),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::task::AbortHandle;
 use tokio_stream::Stream;
-use tonic::{Status, Streaming};
+use tonic::{Code, Status, Streaming};
 
 use super::delivery::{Confirmations, Deliveries, Properties};
 use super::registry::Registry;
@@ -162,11 +162,11 @@ async fn receive(
         match requests.message().await {
             Ok(Some(request)) => {
                 if let Err(status) = apply_further(&registry, &subscription, id, &request) {
-                    break End::Invalid(status.message().to_owned());
+                    break End::Failed(status.code(), status.message().to_owned());
                 }
             }
             Ok(None) => break End::ClientDone,
-            Err(status) => break End::Invalid(status.message().to_owned()),
+            Err(status) => break End::Failed(Code::InvalidArgument, status.message().to_owned()),
         }
     };
     subscription.with(|state, _| state.end_stream(id, end));

@@ -4,6 +4,8 @@ use std::collections::{HashMap, VecDeque};
 use std::task::Waker;
 use std::time::Duration;
 
+use tonic::Code;
+
 use super::backlog::Backlog;
 use super::delivery::Confirmations;
 use super::state::StreamId;
@@ -22,8 +24,8 @@ pub struct FlowControl {
 pub enum End {
     /// The client has sent its last request.
     ClientDone,
-    /// The client sent something invalid.
-    Invalid(String),
+    /// A request of the client failed.
+    Failed(Code, String),
     /// The subscription is gone.
     Deleted,
     /// The subscription was cut off its topic.

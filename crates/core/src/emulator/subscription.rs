@@ -198,7 +198,7 @@ impl Subscription {
                     *config = detached;
                     state.clear();
                 }
-                End::ClientDone | End::Invalid(_) | End::Stopped => {}
+                End::ClientDone | End::Failed(..) | End::Stopped => {}
             }
             state.end(end);
             state.wakers()
@@ -222,7 +222,7 @@ impl Subscription {
     pub fn end_status(&self, end: End) -> Option<Status> {
         match end {
             End::ClientDone => None,
-            End::Invalid(message) => Some(Status::invalid_argument(message)),
+            End::Failed(code, message) => Some(Status::new(code, message)),
             End::Deleted => Some(Kind::Subscription.not_found(&self.name)),
             End::Detached => Some(self.detached()),
             End::Stopped => Some(stopped()),
@@ -333,7 +333,7 @@ impl Subscription {
             ]
         });
         match forwarded {
-            Ok(()) => lock(&self.state).count_dead(dead.len()),
+            Ok(()) => lock(&self.state).settle_dead(dead),
             Err(status) => {
                 log::warn!("dead letters of {} stay there for now: {}", self.name, status.message());
                 self.with(|state, _| state.keep_dead(dead));

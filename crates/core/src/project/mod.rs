@@ -27,7 +27,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::{
     Array, ArrayRef, BooleanArray, GenericBinaryArray, OffsetSizeTrait, RecordBatch, RecordBatchOptions,
 };
-use arrow_buffer::{ArrowNativeType, NullBufferBuilder};
+use arrow_buffer::NullBufferBuilder;
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema};
 use arrow_select::filter::filter_record_batch;
 

@@ -234,7 +234,7 @@ mod tests {
     const TOPIC: &str = "projects/p/topics/events";
 
     async fn emulated() -> (Emulator, Client) {
-        let emulator = Emulator::start("127.0.0.1", 0, None).unwrap();
+        let emulator = Emulator::start("127.0.0.1", 0, None, None).unwrap();
         let endpoint = format!("127.0.0.1:{}", emulator.port());
         let client = Client::connect(&Connection { endpoint, plaintext: true, credentials_file: None }).await.unwrap();
         (emulator, client)

@@ -22,6 +22,8 @@ use crate::runtime;
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 /// What a stream may bring before it is read.
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+/// What a server may put into one frame: fewer frames are fewer wake-ups.
+const MAX_FRAME_BYTES: u32 = 1 << 20;
 /// More than all streams together: those that nobody reads must not keep the answers to other calls away.
 const CONNECTION_WINDOW_BYTES: u32 = 1 << 30;
 /// A connection that died without a word is noticed by pings that nobody answers.
@@ -104,6 +106,7 @@ impl Connection {
             .connect_timeout(CONNECT_DEADLINE)
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .max_frame_size(MAX_FRAME_BYTES)
             .http2_keep_alive_interval(PING_EVERY)
             .keep_alive_timeout(PING_DEADLINE)
             .keep_alive_while_idle(true)

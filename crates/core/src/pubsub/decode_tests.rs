@@ -160,14 +160,20 @@ fn arbitrary_and_mutilated_bytes_never_panic_and_never_leave_half_a_row() {
                 bent
             }
         };
-        let mut builder = ChunkBuilder::new(any_selection(), CHUNK_ROWS);
+        let selection = any_selection();
+        let mut builder = ChunkBuilder::new(selection.clone(), CHUNK_ROWS);
         let _ = decode_response(&bytes, &mut builder, |_| {});
         let whole_rows = builder.rows();
+        // Whatever came before, what comes next is whole.
+        decode_response(&whole, &mut builder, |_| {}).unwrap();
         match builder.finish() {
-            Ok(chunk) => assert_eq!(chunk.map_or(0, |chunk| chunk.rows.num_rows()), whole_rows),
+            Ok(chunk) => {
+                let rows = chunk.unwrap().rows;
+                assert_eq!(rows.num_rows(), whole_rows + 2);
+                assert_eq!(rows.slice(whole_rows, 2), decode_as(&whole, &selection).unwrap()[0].rows);
+            }
             Err(error) => assert_eq!(error.kind, ErrorKind::PubSub, "{error}"),
         }
-        // Whatever came before, the next chunk is whole.
         decode_response(&whole, &mut builder, |_| {}).unwrap();
         assert_eq!(builder.finish().unwrap().unwrap().rows.num_rows(), 2);
     }

@@ -238,6 +238,29 @@ impl Ledger {
         Some(Taken { ticket, batches })
     }
 
+    /// Leave a ticket its first `rows` rows; the others get a ticket of their own. None if they are not held.
+    pub fn split(&mut self, ticket: u64, rows: usize) -> Option<u64> {
+        if !self.holds(ticket) {
+            return None;
+        }
+        let other = self.ticket();
+        let group = self.groups.get_mut(&ticket)?;
+        let (total, mut left) = (group.rows().max(1), rows.min(group.rows()));
+        let mut rest = vec![];
+        for lease in &mut group.leases {
+            let kept = left.min(lease.len());
+            left -= kept;
+            if kept < lease.len() {
+                rest.push(lease.slice(kept, lease.len() - kept));
+                *lease = lease.slice(0, kept);
+            }
+        }
+        let bytes = group.bytes * self::rows(&rest) / total;
+        group.bytes -= bytes;
+        self.groups.insert(other, Group { leases: rest, bytes, acking: false });
+        Some(other)
+    }
+
     /// A ticket's rows are done with: what to acknowledge, or None if they are not held. Report the outcome with
     /// [`Ledger::acked`].
     pub fn acknowledge(&mut self, ticket: u64, now: Instant) -> Option<Vec<StringArray>> {

@@ -108,3 +108,20 @@ fn a_lease_that_ends_with_its_consumer_is_reported_and_still_acknowledged() {
     assert_eq!(ledger.no_longer_ours(taken.ticket), 10);
     assert_eq!(ledger.acknowledge(taken.ticket, now + LEASE).unwrap()[0].len(), 10);
 }
+
+#[test]
+fn a_ticket_that_is_split_is_settled_in_two_parts() {
+    let (mut ledger, now) = (ledger(), Instant::now());
+    ledger.add(chunk(0..10), now);
+    ledger.add(chunk(10..20), now);
+    let taken = ledger.take(TakeLimits { max_batches: 2, ..ONE }, now).unwrap();
+    let bytes = ledger.held_bytes();
+    let rest = ledger.split(taken.ticket, 13).unwrap();
+    assert_eq!((ledger.held_rows(), ledger.held_bytes()), (20, bytes));
+    let acks = ledger.acknowledge(taken.ticket, now).unwrap();
+    assert_eq!(acks.iter().map(Array::len).collect::<Vec<_>>(), [10, 3]);
+    assert!(ledger.split(taken.ticket, 1).is_none());
+    let nacks = ledger.give_back(rest).unwrap();
+    assert_eq!(nacks[0].value(0), "ack-13");
+    assert_eq!((nacks[0].len(), ledger.held_rows(), ledger.held_bytes()), (7, 0, 0));
+}

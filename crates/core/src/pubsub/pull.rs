@@ -12,8 +12,9 @@ use crate::retry::{Backoff, is_transient};
 
 /// The server closes a stream that hears nothing from its client.
 const KEEPALIVE: Duration = Duration::from_secs(30);
-/// How long a stream that is closed may still bring what was on its way.
+/// How long, and how much, a stream that is closed may still bring of what was on its way.
 const DRAIN: Duration = Duration::from_millis(150);
+const DRAIN_BYTES: usize = 16 << 20;
 
 /// Where a stream's responses go.
 pub trait Inbox: Send + Sync {
@@ -21,8 +22,6 @@ pub trait Inbox: Send + Sync {
     fn first_request(&self) -> StreamingPullRequest;
     /// Wait until there is room for more: the bound on memory, whatever the server sends.
     fn room(&self) -> impl Future<Output = ()> + Send;
-    /// Whether there is room now.
-    fn has_room(&self) -> bool;
     /// Take a response.
     fn receive(&self, response: &[u8]) -> Result<()>;
     /// The stream broke and will be opened again.
@@ -63,7 +62,7 @@ async fn pull_once(
     let failed = |status| Error::from_status(&doing, &status);
     let (requests, receiver) = mpsc::channel(4);
     // Its own task, because the server may answer nothing at all before the first message.
-    let keepalive = AbortOnDrop(tokio::spawn(keep_alive(requests, first)));
+    let keepalive = AbortOnDrop(tokio::spawn(keep_alive(requests, first, KEEPALIVE)));
     let mut responses = tokio::select! {
         opened = client.streaming_pull(ReceiverStream::new(receiver)) => opened.map_err(failed)?,
         () = closed(closing) => return Ok(()),
@@ -87,9 +86,11 @@ async fn pull_once(
     // With the requests at their end the server sends no more; what it has sent is taken, to be given back.
     drop(keepalive);
     let drain = async {
-        while inbox.has_room()
+        let mut left = DRAIN_BYTES;
+        while left > 0
             && let Ok(Some(response)) = responses.message().await
         {
+            left = left.saturating_sub(response.len());
             inbox.receive(&response)?;
         }
         Ok(())
@@ -97,10 +98,10 @@ async fn pull_once(
     tokio::time::timeout(DRAIN, drain).await.unwrap_or(Ok(()))
 }
 
-async fn keep_alive(requests: mpsc::Sender<StreamingPullRequest>, first: StreamingPullRequest) {
+async fn keep_alive(requests: mpsc::Sender<StreamingPullRequest>, first: StreamingPullRequest, every: Duration) {
     let mut request = first;
     while requests.send(request).await.is_ok() {
-        tokio::time::sleep(KEEPALIVE).await;
+        tokio::time::sleep(every).await;
         request = StreamingPullRequest::default();
     }
 }
@@ -111,5 +112,21 @@ pub struct AbortOnDrop<T>(pub tokio::task::JoinHandle<T>);
 impl<T> Drop for AbortOnDrop<T> {
     fn drop(&mut self) {
         self.0.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_server_hears_from_us_before_it_has_answered_at_all() {
+        let first = StreamingPullRequest { subscription: "s".into(), ..Default::default() };
+        let (requests, mut sent) = mpsc::channel(1);
+        let _keeping = AbortOnDrop(tokio::spawn(keep_alive(requests, first.clone(), Duration::from_millis(1))));
+        assert_eq!(sent.recv().await.unwrap(), first);
+        for _ in 0..3 {
+            assert_eq!(sent.recv().await.unwrap(), StreamingPullRequest::default());
+        }
     }
 }

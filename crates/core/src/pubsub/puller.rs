@@ -337,6 +337,19 @@ impl<B: AsMut<Ledger> + Send + 'static> Shared<B> {
         self.streams.iter().fold((0, 0), |(rows, bytes), s| (rows + load(&s.rows), bytes + load(&s.bytes)))
     }
 
+    /// Whether less is held than may be.
+    fn has_room(&self) -> bool {
+        let (open_rows, open_bytes) = self.open();
+        let (rows, bytes) = {
+            let mut book = lock(&self.book);
+            let ledger = book.as_mut();
+            (ledger.held_rows() + open_rows, ledger.held_bytes() + open_bytes)
+        };
+        let options = &self.options;
+        rows as u64 <= options.max_outstanding_messages.unsigned_abs()
+            && bytes as u64 <= options.max_outstanding_bytes.unsigned_abs()
+    }
+
     fn fail(&self, error: Error) {
         log::error!("{error}");
         lock(&self.fatal).get_or_insert(error);
@@ -366,22 +379,10 @@ impl<B: AsMut<Ledger> + Send + 'static> Inbox for StreamInbox<B> {
     }
 
     async fn room(&self) {
-        while !self.has_room() {
+        while !self.shared.has_room() {
             // The tick covers a wake-up that came between the look and the wait.
             let _ = tokio::time::timeout(LEASE_TICK, self.shared.room.notified()).await;
         }
-    }
-
-    fn has_room(&self) -> bool {
-        let (open_rows, open_bytes) = self.shared.open();
-        let (rows, bytes) = {
-            let mut book = lock(&self.shared.book);
-            let ledger = book.as_mut();
-            (ledger.held_rows() + open_rows, ledger.held_bytes() + open_bytes)
-        };
-        let options = &self.shared.options;
-        rows as u64 <= options.max_outstanding_messages.unsigned_abs()
-            && bytes as u64 <= options.max_outstanding_bytes.unsigned_abs()
     }
 
     fn receive(&self, response: &[u8]) -> Result<()> {

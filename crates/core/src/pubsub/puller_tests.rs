@@ -31,7 +31,7 @@ fn run<T>(test: impl Future<Output = T>) -> T {
 }
 
 fn emulator(exactly_once: bool) -> Emulator {
-    let emulator = Emulator::start("127.0.0.1", 0, None).unwrap();
+    let emulator = Emulator::start("127.0.0.1", 0, None, None).unwrap();
     emulator.create_topic(wire::Topic { name: TOPIC.into(), ..Default::default() }).unwrap();
     let subscription = wire::Subscription {
         name: SUBSCRIPTION.into(),
@@ -214,9 +214,17 @@ fn a_subscription_that_is_not_there_or_may_not_be_read_fails_at_once() {
 fn closing_gives_back_what_was_taken_what_is_buffered_and_what_was_on_its_way() {
     let emulator = emulator(false);
     run(async {
-        publish(emulator.port(), 0..20_000).await;
-        let puller = start(emulator.port(), PullerOptions { streams: 2, ..options() }).await;
+        publish(emulator.port(), 0..20_001).await;
+        // The server counts fewer bytes than we hold, so it sends more than we have room for.
+        let limits = PullerOptions { max_outstanding_bytes: 500_000, ..options() };
+        let linger = Duration::from_secs(5);
+        let puller = start(emulator.port(), PullerOptions { streams: 2, batch_rows: 777, linger, ..limits }).await;
         let taken = next(&puller).await;
+        let on_its_way = || {
+            let sent = emulator.counters(SUBSCRIPTION).unwrap().outstanding;
+            sent > puller.stats().counters.leased + 1_000
+        };
+        wait_until("more on its way", on_its_way).await;
         let done = ack(&puller, taken.ticket).await;
         next(&puller).await;
         puller.close(PATIENCE).await;

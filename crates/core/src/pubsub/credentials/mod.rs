@@ -55,6 +55,8 @@ struct Held {
     found: bool,
     /// No renewal ahead of time before this.
     pause_until: Option<Instant>,
+    /// Why the last fetch brought nothing, and when that was known.
+    failed: Option<(Instant, Error)>,
 }
 
 /// An access token. Its `Debug` shows no secret: the value is marked as sensitive.
@@ -111,10 +113,15 @@ impl Credentials {
             }
             return Ok(token);
         }
+        let asked = Instant::now();
         let _turn = self.turn.lock().await;
-        let brought = self.good();
-        match brought {
-            Some(token) => Ok(token),
+        if let Some(token) = self.good() {
+            return Ok(token);
+        }
+        // Whoever waited for a fetch shares its failure: one after the other they would wait for ever.
+        let failed = self.held().failed.clone().filter(|(at, _)| *at >= asked);
+        match failed {
+            Some((_, error)) => Err(error),
             None => self.fetch().await,
         }
     }
@@ -149,6 +156,12 @@ impl Credentials {
 
     /// Only with the turn.
     async fn fetch(&self) -> Result<Token> {
+        let fetched = self.fetch_anew().await;
+        self.held().failed = fetched.as_ref().err().map(|error| (Instant::now(), error.clone()));
+        fetched
+    }
+
+    async fn fetch_anew(&self) -> Result<Token> {
         let grant = Grant::of(&self.source)?;
         let found = self.held().found;
         let issued = exchange::exchange(&grant, self.patience, found).await?;

@@ -252,6 +252,25 @@ async fn a_server_that_is_down_for_a_while_is_asked_again() {
 }
 
 #[tokio::test]
+async fn those_who_wait_for_a_token_share_the_failure_too() {
+    let silent = TokenServer::start(|_, _| std::future::pending()).await;
+    let credentials = silent.user("waiting");
+    let started = Instant::now();
+    let ask = || {
+        let credentials = Arc::clone(&credentials);
+        tokio::spawn(async move { credentials.token().await })
+    };
+    let asking: Vec<_> = (0..20).map(|_| ask()).collect();
+    for asked in asking {
+        assert_eq!(asked.await.unwrap().unwrap_err().kind, ErrorKind::Unavailable);
+    }
+    assert!(started.elapsed() < 2 * SHORT.total, "not one after the other: {:?}", started.elapsed());
+    let before = silent.asked();
+    assert!(ask().await.unwrap().is_err());
+    assert!(silent.asked() > before, "who comes later asks anew");
+}
+
+#[tokio::test]
 async fn a_server_that_is_down_for_good_is_an_error_in_time() {
     let silent = TokenServer::start(|_, _| std::future::pending()).await;
     for uri in [format!("http://127.0.0.1:{}/token", silent.port), "http://127.0.0.1:1/token".to_owned()] {

@@ -1,5 +1,7 @@
 //! The columns of a message in a record batch, whatever layout they come in: libraries differ in which one they export.
 
+use std::ops::Range;
+
 use arrow_array::cast::AsArray;
 use arrow_array::types::ByteArrayType;
 use arrow_array::{Array, ArrayRef, BinaryViewArray, GenericByteArray, RecordBatch, StructArray};
@@ -67,10 +69,16 @@ impl<'a> Columns<'a> {
         self.ordering_key.as_ref().and_then(|keys| keys.get(row)).unwrap_or_default()
     }
 
-    /// The attributes of a row that have a value. An attribute without a name has an empty one here.
+    /// Where the attributes of a row are, for [`Columns::attribute`].
     #[inline(always)]
-    pub fn attributes(&self, row: usize) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.attributes.iter().flat_map(move |attributes| attributes.of_row(row))
+    pub fn attributes(&self, row: usize) -> Range<usize> {
+        self.attributes.as_ref().map_or(0..0, |attributes| attributes.of_row(row))
+    }
+
+    /// The name and value of an attribute; None if it has no value. Without a name, its name is empty.
+    #[inline(always)]
+    pub fn attribute(&self, entry: usize) -> Option<(&[u8], &[u8])> {
+        self.attributes.as_ref().and_then(|attributes| attributes.get(entry))
     }
 }
 
@@ -130,15 +138,15 @@ impl<'a> Cells<'a> {
             Self::Small(offsets, values, nulls) => valid(*nulls, row).then(|| slice(offsets, values, row)),
             Self::Large(offsets, values, nulls) => valid(*nulls, row).then(|| slice(offsets, values, row)),
             Self::View(cells) => cells.is_valid(row).then(|| cells.value(row)),
-            Self::Dictionary(keys, nulls, values) => {
-                if valid(nulls.as_ref(), row) {
-                    values.get(keys[row])
-                } else {
-                    None
-                }
-            }
+            Self::Dictionary(keys, nulls, values) => look_up(keys, nulls.as_ref(), values, row),
         }
     }
+}
+
+/// Apart, so that the layouts without a detour are compiled into their callers.
+#[inline(never)]
+fn look_up<'a>(keys: &[usize], nulls: Option<&NullBuffer>, values: &'a Cells<'_>, row: usize) -> Option<&'a [u8]> {
+    if valid(nulls, row) { values.get(keys[row]) } else { None }
 }
 
 #[inline(always)]
@@ -194,14 +202,22 @@ impl<'a> Attributes<'a> {
     }
 
     #[inline(always)]
-    fn of_row(&self, row: usize) -> impl Iterator<Item = (&[u8], &[u8])> {
-        let entries = match (valid(self.nulls, row), &self.offsets) {
-            (false, _) => 0..0,
-            (true, Offsets::Small(offsets)) => offsets[row].as_usize()..offsets[row + 1].as_usize(),
-            (true, Offsets::Large(offsets)) => offsets[row].as_usize()..offsets[row + 1].as_usize(),
-        };
-        entries
-            .filter(|entry| valid(self.entry_nulls, *entry))
-            .filter_map(|entry| Some((self.names.get(entry).unwrap_or_default(), self.values.get(entry)?)))
+    fn of_row(&self, row: usize) -> Range<usize> {
+        if !valid(self.nulls, row) {
+            return 0..0;
+        }
+        match &self.offsets {
+            Offsets::Small(offsets) => offsets[row].as_usize()..offsets[row + 1].as_usize(),
+            Offsets::Large(offsets) => offsets[row].as_usize()..offsets[row + 1].as_usize(),
+        }
+    }
+
+    #[inline(always)]
+    fn get(&self, entry: usize) -> Option<(&[u8], &[u8])> {
+        if !valid(self.entry_nulls, entry) {
+            return None;
+        }
+        let value = self.values.get(entry)?;
+        Some((self.names.get(entry).unwrap_or_default(), value))
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
+use bytes::BufMut;
 use prost::encoding::{DecodeContext, decode_key, decode_varint, encode_varint, encoded_len_varint, skip_field};
 
 use super::columns::Columns;
@@ -29,13 +30,16 @@ const RESPONSE_ID: u8 = 0x0a;
 
 /// Begin a request to a topic.
 pub fn put_topic(request: &mut Vec<u8>, topic: &str) {
-    put_field(request, REQUEST_TOPIC, topic.as_bytes());
+    request.push(REQUEST_TOPIC);
+    encode_varint(topic.len() as u64, request);
+    request.extend_from_slice(topic.as_bytes());
 }
 
-/// The bytes that a message of `bytes` takes in a request.
-#[inline]
+/// The bytes that a message of `bytes`, or any field, takes: tag, length, and itself.
+#[inline(always)]
 pub fn framed_len(bytes: usize) -> usize {
-    1 + encoded_len_varint(bytes as u64) + bytes
+    let length = if bytes < 0x80 { 1 } else { encoded_len_varint(bytes as u64) };
+    1 + length + bytes
 }
 
 /// The encoded size of every row's message, if the service would take all of them; else what is wrong with which row,
@@ -89,10 +93,12 @@ fn measure_row(columns: &Columns<'_>, row: usize, head_bytes: usize) -> Result<u
     let (data, key) = (columns.data(row), columns.ordering_key(row));
     let mut bytes = field_len(data) + field_len(key);
     let mut attributes = 0;
-    for (name, value) in columns.attributes(row) {
-        check_attribute(name, value)?;
-        attributes += 1;
-        bytes += framed_len(attribute_len(name, value));
+    for entry in columns.attributes(row) {
+        if let Some((name, value)) = columns.attribute(entry) {
+            check_attribute(name, value)?;
+            attributes += 1;
+            bytes += framed_len(attribute_len(name, value));
+        }
     }
     if attributes > MAX_ATTRIBUTES {
         return Err(("attributes", format!("{attributes} attributes; Pub/Sub takes at most {MAX_ATTRIBUTES}")));
@@ -109,44 +115,53 @@ fn measure_row(columns: &Columns<'_>, row: usize, head_bytes: usize) -> Result<u
     Ok(bytes)
 }
 
-#[inline]
+#[inline(always)]
 fn check_attribute(name: &[u8], value: &[u8]) -> Result<(), Refusal> {
-    let called = || format!("attribute '{}'", String::from_utf8_lossy(&name[..name.len().min(40)]));
-    let problem = if name.is_empty() {
+    let fine = !name.is_empty()
+        && name.len() <= MAX_ATTRIBUTE_NAME_BYTES
+        && value.len() <= MAX_ATTRIBUTE_VALUE_BYTES
+        && !name.starts_with(RESERVED_PREFIX);
+    if fine { Ok(()) } else { Err(("attributes", attribute_problem(name, value))) }
+}
+
+#[cold]
+fn attribute_problem(name: &[u8], value: &[u8]) -> String {
+    let called = format!("attribute '{}'", String::from_utf8_lossy(&name[..name.len().min(40)]));
+    if name.is_empty() {
         "an attribute without a name".to_owned()
     } else if name.len() > MAX_ATTRIBUTE_NAME_BYTES {
-        too_long(format_args!("the name of {}", called()), name.len(), MAX_ATTRIBUTE_NAME_BYTES)
+        too_long(format_args!("the name of {called}"), name.len(), MAX_ATTRIBUTE_NAME_BYTES)
     } else if value.len() > MAX_ATTRIBUTE_VALUE_BYTES {
-        too_long(format_args!("the value of {}", called()), value.len(), MAX_ATTRIBUTE_VALUE_BYTES)
-    } else if name.starts_with(RESERVED_PREFIX) {
-        format!("{} begins with 'goog', which Pub/Sub keeps to itself", called())
+        too_long(format_args!("the value of {called}"), value.len(), MAX_ATTRIBUTE_VALUE_BYTES)
     } else {
-        return Ok(());
-    };
-    Err(("attributes", problem))
+        format!("{called} begins with 'goog', which Pub/Sub keeps to itself")
+    }
 }
 
 fn too_long(what: impl Display, bytes: usize, limit: usize) -> String {
     format!("{what} of {bytes} bytes; Pub/Sub takes at most {limit}")
 }
 
-/// Append the message of a row, whose size is `bytes`, to a request.
+/// Write the message of a row, whose size is `bytes`, into its place in a request: [`framed_len`] bytes of it.
 #[inline]
-pub fn put_message(columns: &Columns<'_>, row: usize, bytes: usize, request: &mut Vec<u8>) {
-    request.reserve(framed_len(bytes));
-    put_head(request, REQUEST_MESSAGE, bytes);
+pub fn put_message(columns: &Columns<'_>, row: usize, bytes: usize, place: &mut [u8]) {
+    let mut out = Writer { place, at: 0 };
+    out.head(REQUEST_MESSAGE, bytes);
     let data = columns.data(row);
     if !data.is_empty() {
-        put_field(request, MESSAGE_DATA, data);
+        out.head(MESSAGE_DATA, data.len());
+        out.long(data);
     }
-    for (name, value) in columns.attributes(row) {
-        put_head(request, MESSAGE_ATTRIBUTE, attribute_len(name, value));
-        put_field(request, ATTRIBUTE_NAME, name);
-        put_field(request, ATTRIBUTE_VALUE, value);
+    for entry in columns.attributes(row) {
+        if let Some((name, value)) = columns.attribute(entry) {
+            out.head(MESSAGE_ATTRIBUTE, attribute_len(name, value));
+            out.field(ATTRIBUTE_NAME, name);
+            out.field(ATTRIBUTE_VALUE, value);
+        }
     }
     let key = columns.ordering_key(row);
     if !key.is_empty() {
-        put_field(request, MESSAGE_ORDERING_KEY, key);
+        out.field(MESSAGE_ORDERING_KEY, key);
     }
 }
 
@@ -161,20 +176,73 @@ fn field_len(value: &[u8]) -> usize {
     if value.is_empty() { 0 } else { framed_len(value.len()) }
 }
 
-#[inline(always)]
-fn put_head(out: &mut Vec<u8>, tag: u8, bytes: usize) {
-    out.push(tag);
-    // Most are short, and short ones are one byte.
-    match u8::try_from(bytes) {
-        Ok(short) if short < 0x80 => out.push(short),
-        _ => encode_varint(bytes as u64, out),
-    }
+/// Writes one thing after the other. A vector would check for room, and keep its length in memory, at every byte.
+struct Writer<'a> {
+    place: &'a mut [u8],
+    at: usize,
 }
 
-#[inline(always)]
-fn put_field(out: &mut Vec<u8>, tag: u8, value: &[u8]) {
-    put_head(out, tag, value.len());
-    out.extend_from_slice(value);
+impl Writer<'_> {
+    #[inline(always)]
+    fn head(&mut self, tag: u8, bytes: usize) {
+        // Most lengths are a byte, nearly all of them two.
+        if bytes < 0x80 {
+            self.fixed([tag, bytes as u8]);
+        } else if bytes < 0x4000 {
+            self.fixed([tag, bytes as u8 | 0x80, (bytes >> 7) as u8]);
+        } else {
+            let mut rest = &mut self.place[self.at..];
+            let before = rest.len();
+            rest.put_u8(tag);
+            encode_varint(bytes as u64, &mut rest);
+            self.at += before - rest.len();
+        }
+    }
+
+    #[inline(always)]
+    fn field(&mut self, tag: u8, value: &[u8]) {
+        self.head(tag, value.len());
+        self.short(value);
+    }
+
+    #[inline(always)]
+    fn long(&mut self, bytes: &[u8]) {
+        self.place[self.at..self.at + bytes.len()].copy_from_slice(bytes);
+        self.at += bytes.len();
+    }
+
+    /// Names and values mostly have a few bytes, for which calling a copying function takes longer than copying.
+    #[inline(always)]
+    fn short(&mut self, bytes: &[u8]) {
+        let end = self.at + bytes.len();
+        match bytes.len() {
+            8..=16 => self.ends::<8>(bytes),
+            4..8 => self.ends::<4>(bytes),
+            2..4 => self.ends::<2>(bytes),
+            _ => self.place[self.at..end].copy_from_slice(bytes),
+        }
+        self.at = end;
+    }
+
+    /// The first and the last bytes, which together are all.
+    #[inline(always)]
+    fn ends<const N: usize>(&mut self, bytes: &[u8]) {
+        let place = &mut self.place[self.at..self.at + bytes.len()];
+        if let (Some(to), Some(from)) = (place.first_chunk_mut::<N>(), bytes.first_chunk::<N>()) {
+            *to = *from;
+        }
+        if let (Some(to), Some(from)) = (place.last_chunk_mut::<N>(), bytes.last_chunk::<N>()) {
+            *to = *from;
+        }
+    }
+
+    #[inline(always)]
+    fn fixed<const N: usize>(&mut self, bytes: [u8; N]) {
+        if let Some(to) = self.place[self.at..].first_chunk_mut::<N>() {
+            *to = bytes;
+        }
+        self.at += N;
+    }
 }
 
 /// Hand every id of a `PublishResponse` to `take`; the number of ids, or None if the response cannot be read.

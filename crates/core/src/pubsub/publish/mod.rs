@@ -7,7 +7,11 @@
 
 mod columns;
 mod encode;
+#[cfg(test)]
+mod encode_tests;
 mod outbox;
+#[cfg(test)]
+mod publisher_tests;
 mod request;
 mod rows;
 mod send;

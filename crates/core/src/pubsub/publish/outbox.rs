@@ -158,9 +158,7 @@ impl Outbox {
         state.flying -= 1;
         let Request { body, messages, rows, key } = outgoing.request;
         if key.is_none() && body.is_unique() && state.spare.len() < MAX_FLYING {
-            let mut buffer = Vec::from(body);
-            buffer.clear();
-            state.spare.push(buffer);
+            state.spare.push(Vec::from(body));
         }
         match outcome {
             Ok(answer) => {
@@ -199,7 +197,7 @@ impl Outbox {
         self.landed.notify_waiters();
     }
 
-    /// An empty buffer that was used before.
+    /// A buffer that was used before.
     pub fn spare(&self) -> Option<Vec<u8>> {
         self.state().spare.pop()
     }

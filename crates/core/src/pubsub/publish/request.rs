@@ -41,7 +41,9 @@ pub struct Filler {
 
 #[derive(Default)]
 struct Filling {
+    /// Written up to `bytes`; what follows is left from a request before.
     body: Vec<u8>,
+    bytes: usize,
     messages: usize,
     rows: Rows,
 }
@@ -65,13 +67,13 @@ impl Filler {
         self.filling(key).is_none_or(|filling| {
             filling.messages == 0
                 || (filling.messages < self.max_messages
-                    && filling.body.len() + framed_len(bytes) <= self.max_bytes + FRAME_HEAD_BYTES)
+                    && filling.bytes + framed_len(bytes) <= self.max_bytes + FRAME_HEAD_BYTES)
         })
     }
 
     /// The size of the request of `key`.
     pub fn request_bytes(&self, key: &[u8]) -> usize {
-        self.filling(key).map_or(0, |filling| filling.body.len())
+        self.filling(key).map_or(0, |filling| filling.bytes)
     }
 
     #[inline]
@@ -79,16 +81,16 @@ impl Filler {
         if key.is_empty() { Some(&self.unordered) } else { self.keyed.get(key) }
     }
 
-    /// Take the request of `key` out. `spare` is an empty buffer for the next one, if there is one.
+    /// Take the request of `key` out. `spare` is a used buffer for the next one, if there is one.
     pub fn take(&mut self, key: &[u8], spare: impl FnOnce() -> Option<Vec<u8>>) -> Option<Request> {
         if key.is_empty() {
             let filling = std::mem::take(&mut self.unordered);
             // The next request will be about as large: growing to it step by step would copy it twice over.
-            self.unordered.body = spare().unwrap_or_else(|| Vec::with_capacity(filling.body.len()));
+            self.unordered.body = spare().unwrap_or_else(|| vec![0; filling.bytes]);
             return filling.into_request(None);
         }
         let (key, filling) = self.keyed.remove_entry(key)?;
-        self.keyed_bytes -= filling.body.len() + OVERHEAD_BYTES;
+        self.keyed_bytes -= filling.bytes + OVERHEAD_BYTES;
         filling.into_request(Some(key))
     }
 
@@ -105,9 +107,9 @@ impl Filler {
             self.keyed_bytes += OVERHEAD_BYTES;
         }
         if let Some(filling) = self.keyed.get_mut(key) {
-            let before = filling.body.len();
+            let before = filling.bytes;
             filling.add(&self.head, columns, row, bytes, row_number);
-            self.keyed_bytes += filling.body.len() - before;
+            self.keyed_bytes += filling.bytes - before;
         }
     }
 
@@ -132,15 +134,26 @@ impl Filling {
     #[inline]
     fn add(&mut self, head: &[u8], columns: &Columns<'_>, row: usize, bytes: usize, row_number: u64) {
         if self.messages == 0 {
-            self.body.extend_from_slice(head);
+            self.room(head.len()).copy_from_slice(head);
         }
-        put_message(columns, row, bytes, &mut self.body);
+        put_message(columns, row, bytes, self.room(framed_len(bytes)));
         self.messages += 1;
         self.rows.push(row_number);
     }
 
+    #[inline(always)]
+    fn room(&mut self, bytes: usize) -> &mut [u8] {
+        let (start, end) = (self.bytes, self.bytes + bytes);
+        if end > self.body.len() {
+            self.body.resize(end.max(2 * self.body.len()), 0);
+        }
+        self.bytes = end;
+        &mut self.body[start..end]
+    }
+
     fn into_request(self, key: Option<Key>) -> Option<Request> {
-        let Self { mut body, messages, rows } = self;
+        let Self { mut body, bytes, messages, rows } = self;
+        body.truncate(bytes);
         write_frame_head(&mut body);
         (messages > 0).then(|| Request { body: body.into(), messages, rows, key })
     }
