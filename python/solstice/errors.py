@@ -35,6 +35,20 @@
         ├── TransportError               the connection failed and could not be mended
         ├── AuthenticationError          the server refused the credentials; never retried
         ├── RemoteError                  Spark reported an error: class, SQLSTATE, parameters
+        │   ├── AnalysisError            the query is wrong: no such table, column or function, or types that do not fit
+        │   │   └── ParseError           the SQL cannot be read
+        │   ├── IllegalArgumentError     an argument that Spark refuses
+        │   │   └── NumberFormatError    text that is not a number
+        │   ├── SparkArithmeticError     an overflow, or a division by zero
+        │   ├── ArrayIndexError          an element that an array does not have
+        │   ├── DateTimeError            text that is not a date or time
+        │   ├── NoSuchElementError       a key or setting that does not exist
+        │   ├── PythonWorkerError        a function of Python failed on the server
+        │   ├── QueryExecutionError      a query failed while it ran
+        │   ├── SparkRuntimeError        a value in the data that an operation refuses
+        │   ├── SparkUpgradeError        something that this version of Spark does in another way
+        │   ├── StreamingQueryError      a streaming query failed
+        │   └── UnsupportedOperationError  an operation that Spark does not have
         ├── InvalidPlanError             a plan that the server would not parse
         ├── UnsupportedError             this server does not know the operation
         ├── ResultTooLargeError          a bounded result would exceed its bound
@@ -295,6 +309,80 @@ class RemoteError(ConnectError):
         self.sql_state = sql_state
         self.parameters = parameters or {}
         self.fragment = fragment
+
+    def getCondition(self) -> str | None:
+        """``error_class``, as PySpark's exceptions give it."""
+        return self.error_class
+
+    getErrorClass = getCondition
+
+    def getSqlState(self) -> str | None:
+        """``sql_state``, as PySpark's exceptions give it."""
+        return self.sql_state
+
+    def getMessageParameters(self) -> dict[str, str]:
+        """``parameters``, as PySpark's exceptions give them."""
+        return self.parameters
+
+    def getMessage(self) -> str:
+        """``message``, as PySpark's exceptions give it."""
+        return self.message
+
+
+class AnalysisError(RemoteError):
+    """The query is wrong: no such table, column or function, or types that do not fit."""
+
+
+class ParseError(AnalysisError):
+    """The SQL cannot be read."""
+
+
+class IllegalArgumentError(RemoteError):
+    """An argument that Spark refuses."""
+
+
+class NumberFormatError(IllegalArgumentError):
+    """Text that is not a number."""
+
+
+class SparkArithmeticError(RemoteError):
+    """An overflow, or a division by zero."""
+
+
+class ArrayIndexError(RemoteError):
+    """An element that an array does not have."""
+
+
+class DateTimeError(RemoteError):
+    """Text that is not a date or time."""
+
+
+class NoSuchElementError(RemoteError):
+    """A key or setting that does not exist."""
+
+
+class PythonWorkerError(RemoteError):
+    """A function of Python failed on the server."""
+
+
+class QueryExecutionError(RemoteError):
+    """A query failed while it ran."""
+
+
+class SparkRuntimeError(RemoteError):
+    """A value in the data that an operation refuses."""
+
+
+class SparkUpgradeError(RemoteError):
+    """Something that this version of Spark does in another way than an earlier one."""
+
+
+class StreamingQueryError(RemoteError):
+    """A streaming query failed."""
+
+
+class UnsupportedOperationError(RemoteError):
+    """An operation that Spark does not have."""
 
 
 class InvalidPlanError(ConnectError):

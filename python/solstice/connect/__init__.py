@@ -7,20 +7,61 @@
 
 The map, from the user to the wire:
 
-- ``_session``, ``_dataframe``, ``_row``, ``types``: what a user holds; ``_bounds`` guards results.
-- ``_plan`` is what a DataFrame is, ``_encode`` what the server gets; ``_sql`` tells queries from commands.
+- ``_session``, ``_builder``, ``_reader``, ``_row``, ``types``, ``errors``: what a user holds; ``_bounds`` guards
+  results.
+- A DataFrame is built up, each part on the one before: ``_frame _select _combine _shape _statistics _analysis _keep
+  _dataframe``; ``_group``, ``_window``, ``_column`` and ``functions`` go with it. ``_camel`` gives PySpark's spellings.
+- ``_plan`` and ``_expressions`` are what a DataFrame is, ``_encode`` what the server gets; ``_sql`` tells queries from
+  commands, ``_sql_arguments`` binds values to them.
+- ``_create``, ``_infer``, ``_local_data``, ``_arrow_types``, ``_upload``: this process's own data on its way there.
 - ``_execution`` is a state machine without I/O that survives cut connections; ``_driver`` runs it over gRPC.
 - ``_requests``, ``_status``, ``_errors``: what is asked, how it failed, what the user reads of it.
 - ``_decode``, ``_times``, ``_types``: from Arrow and messages to Python.
 - ``_protocol``, ``_descriptors``: the protocol's types, out of the installed pyspark, which is never imported.
 - ``_url``, ``_local``, ``_local_supervisor``: where the server is, or starting one.
 
-Importing this package imports neither grpc nor protobuf nor pyarrow: ``connect()`` and results do.
+Importing this package imports neither grpc nor protobuf nor pyarrow: ``connect()`` and results do. ``functions`` and
+what else is not needed to run a query is imported when it is first used.
 """
 
-from solstice.connect import types
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from solstice.connect import errors, types
+from solstice.connect._column import Column
 from solstice.connect._dataframe import DataFrame
+from solstice.connect._group import GroupedData
+from solstice.connect._observation import Observation
 from solstice.connect._row import Row
 from solstice.connect._session import Session, connect, local
+from solstice.connect._storage import StorageLevel
+from solstice.connect._window import Window, WindowSpec
 
-__all__ = ["DataFrame", "Row", "Session", "connect", "local", "types"]
+if TYPE_CHECKING:
+    from solstice.connect import functions
+
+SparkSession = Session  # PySpark's name
+
+__all__ = [
+    "Column",
+    "DataFrame",
+    "GroupedData",
+    "Observation",
+    "Row",
+    "Session",
+    "SparkSession",
+    "StorageLevel",
+    "Window",
+    "WindowSpec",
+    "connect",
+    "errors",
+    "functions",
+    "local",
+    "types",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "functions":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return importlib.import_module(f"{__name__}.functions")

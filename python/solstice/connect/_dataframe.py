@@ -1,37 +1,42 @@
 """The DataFrame: a plan and a session; nothing runs until rows, Arrow data or a count are asked for."""
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from solstice._core.extras import require
-from solstice.connect import _decode, types
-from solstice.connect._bounds import Bounds, is_whole
+from solstice.connect import _decode
+from solstice.connect import _plan as plan
+from solstice.connect._bounds import Bounds
+from solstice.connect._camel import camel_cased
 from solstice.connect._execution import Batch
-from solstice.connect._plan import Aggregate, Function, Limit, Literal, Relation
+from solstice.connect._expressions import Function
+from solstice.connect._group import GROUP_BY
+from solstice.connect._keep import Kept
+from solstice.connect._literals import literal
 from solstice.connect._row import Row
-from solstice.errors import ConnectError, InvalidPlanError
+from solstice.connect._select import row_count
+from solstice.errors import ConnectError
 
 if TYPE_CHECKING:
+    import pandas as pd
     import polars as pl
     import pyarrow as pa
 
-    from solstice.connect._session import Session
-
 _MAX_POLARS_ROWS = 10_000
 _MAX_POLARS_BYTES = 64 * 1024 * 1024
-_MAX_LIMIT = 2**31 - 1
+_SHOWN_WIDTH = 20
 
 
-class DataFrame:
-    """A lazy table on the server. Sessions make DataFrames; each method that transforms one returns a new one."""
+@camel_cased(to_df="toDF", to_json="toJSON", join_as_of="_joinAsOf")  # the last is private in PySpark
+class DataFrame(Kept):
+    """A lazy table on the server. Sessions make DataFrames; each method that transforms one returns a new one.
 
-    __slots__ = ("_relation", "_schema", "_session")
+    ``df.name`` and ``df["name"]`` are its columns; of a name that is also a method, only the latter.
+    """
 
-    def __init__(self, session: "Session", relation: Relation) -> None:
-        self._session = session
-        self._relation = relation
-        self._schema: types.StructType | None = None
+    __slots__ = ()
 
     def __repr__(self) -> str:
         """The columns and their types. Asks the server once for them, with one try; runs nothing, raises nothing."""
@@ -41,28 +46,16 @@ class DataFrame:
             return f"DataFrame[schema not available: {type(error).__name__}]"
         return f"DataFrame[{', '.join(f'{field.name}: {field.data_type.simple_string()}' for field in schema)}]"
 
-    @property
-    def schema(self) -> types.StructType:
-        """Names and types of the columns. The server analyzes the plan, once, and does not run it."""
-        return self._analyzed_schema()
-
-    @property
-    def columns(self) -> list[str]:
-        """The names of the columns."""
-        return self.schema.names
-
-    def limit(self, n: int) -> "DataFrame":
-        """At most the first ``n`` rows."""
-        if not (is_whole(n) and 0 <= n <= _MAX_LIMIT):
-            raise InvalidPlanError(f"limit({n!r}) is not possible.", remedy=f"Pass a number from 0 to {_MAX_LIMIT}.")
-        return DataFrame(self._session, Limit(self._relation, n))
-
     def count(self) -> int:
         """The number of rows, counted by the server."""
-        counted = Aggregate(self._relation, grouping=(), aggregates=(Function("count", (Literal(1),)),))
-        [row] = DataFrame(self._session, counted).collect()
-        number: int = row[0]
+        number: int = self._cell(
+            plan.Aggregate(self._relation, GROUP_BY, aggregate_expressions=(Function("count", (literal(1),)),))
+        )
         return number
+
+    def is_empty(self) -> bool:
+        """Whether there is no row."""
+        return not self.select().take(1)
 
     def collect(self, *, max_rows: int | None = None, max_bytes: int | None = None) -> list[Row]:
         """All rows, as a list. A bound that is set and exceeded raises ResultTooLargeError.
@@ -78,9 +71,48 @@ class DataFrame:
                 rows += _decode.rows_of(batches.pop())  # so that a batch's memory is free once its rows exist
         return rows
 
+    def take(self, num: int) -> list[Row]:
+        """At most the first ``num`` rows."""
+        return self.limit(num).collect()
+
+    @overload
+    def head(self, n: None = None) -> Row | None: ...
+
+    @overload
+    def head(self, n: int) -> list[Row]: ...
+
+    def head(self, n: int | None = None) -> Row | list[Row] | None:
+        """The first row, or None if there is none; with a number, at most so many rows as a list."""
+        return self.first() if n is None else self.take(n)
+
+    def first(self) -> Row | None:
+        """The first row, or None if there is none."""
+        rows = self.take(1)
+        return rows[0] if rows else None
+
+    def tail(self, num: int) -> list[Row]:
+        """At most the last ``num`` rows."""
+        return self._derive(plan.Tail(self._relation, row_count("tail", num))).collect()
+
+    def to_local_iterator(self, prefetch_partitions: bool = False) -> Iterator[Row]:
+        """The rows one by one, as they arrive, in constant memory. The server decides what it computes ahead."""
+        for batch in self.iter_batches():
+            yield from _decode.rows_of(batch)
+
+    def show(self, n: int = 20, truncate: bool | int = True, vertical: bool = False) -> None:
+        """Print the first rows as a table, long values cut to 20 characters or to so many."""
+        width = _SHOWN_WIDTH if truncate is True else int(truncate)
+        table: str = self._cell(plan.ShowString(self._relation, row_count("show", n), width, vertical))
+        sys.stdout.write(table + "\n")
+
     def to_arrow(self, *, max_rows: int | None = None, max_bytes: int | None = None) -> "pa.Table":
         """The result as an Arrow table. A bound that is set and exceeded raises ResultTooLargeError."""
         return self._table(Bounds("to_arrow", max_rows, max_bytes))
+
+    def to_pandas(self, *, max_rows: int | None = None, max_bytes: int | None = None) -> "pd.DataFrame":
+        """The result as a pandas DataFrame. A bound that is set and exceeded raises ResultTooLargeError."""
+        require("pandas", "pandas")
+        return self._table(Bounds("to_pandas", max_rows, max_bytes)).to_pandas()
 
     def to_polars(
         self, *, max_rows: int | None = _MAX_POLARS_ROWS, max_bytes: int | None = _MAX_POLARS_BYTES
@@ -91,7 +123,7 @@ class DataFrame:
 
     def iter_batches(self) -> "Iterator[pa.RecordBatch]":
         """Arrow record batches as they arrive, in constant memory. Closing the iterator early ends the query."""
-        with contextlib.closing(self._session._query(self._relation)) as items:
+        with contextlib.closing(self._session._query(self._relation, self._observations)) as items:
             for item in items:
                 if isinstance(item, Batch):
                     yield from _decode.read_batches(item)[1]
@@ -104,7 +136,7 @@ class DataFrame:
         """The Arrow schema, which ``check`` may refuse before more than one batch has come, and all record batches."""
         schema: Any = None
         batches: list[Any] = []
-        with contextlib.closing(self._session._query(self._relation)) as items:
+        with contextlib.closing(self._session._query(self._relation, self._observations)) as items:
             for item in items:
                 if isinstance(item, Batch):
                     bounds.add(item)
@@ -114,8 +146,3 @@ class DataFrame:
                         check(schema)
                     batches += read
         return schema, batches
-
-    def _analyzed_schema(self, *, one_try: bool = False) -> types.StructType:
-        if self._schema is None:
-            self._schema = self._session._schema_of(self._relation, one_try=one_try)
-        return self._schema

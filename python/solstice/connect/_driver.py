@@ -26,7 +26,7 @@ from solstice.connect._execution import (
     Send,
     Sleep,
 )
-from solstice.connect._protocol import Protocol
+from solstice.connect._protocol import Method, Protocol
 from solstice.connect._requests import Requests
 from solstice.connect._status import Failure, failure_of
 from solstice.connect._url import Endpoint
@@ -69,20 +69,28 @@ class Driver:
         self._channel = _open_channel(endpoint)
         self._releases: set[Any] = set()
         self._calls: dict[str, Any] = {
-            name: (self._channel.unary_stream if method.streams_responses else self._channel.unary_unary)(
+            name: self._opener(method)(
                 method.path, request_serializer=method.serialize, response_deserializer=method.deserialize
             )
             for name, method in protocol.methods.items()
-            if name != "AddArtifacts"  # the one that streams requests
         }
 
     def unary(
         self, method: str, request: Any, *, policy: RetryPolicy = RETRY_POLICY, timeout_s: float | None = None
     ) -> Any:
         """Call, retry what is transient, raise what is not as an error of this package."""
+        return self._retrying(lambda: self._unary_once(method, request, timeout_s), policy)
+
+    def upload(self, name: str, data: bytes) -> None:
+        """Give the session an artifact, unless it has one of the name."""
+        if self.unary("ArtifactStatus", self.requests.artifact_status(name)).statuses[name].exists:
+            return
+        self._retrying(lambda: self._unary_once("AddArtifacts", self.requests.artifact(name, data), None), RETRY_POLICY)
+
+    def _retrying(self, attempt: Callable[[], Any], policy: RetryPolicy) -> Any:
         try:
             return call(
-                lambda: self._unary_once(method, request, timeout_s),
+                attempt,
                 policy=policy,
                 retryable=lambda error: (
                     isinstance(error, _CallFailed) and error.failure.is_transient and self._server_end() is None
@@ -135,6 +143,12 @@ class Driver:
         """Close the channel. Calls under way, and all later ones, raise SessionClosedError."""
         self._closed = True
         self._channel.close()
+
+    def _opener(self, method: Method) -> Callable[..., Any]:
+        if method.streams_requests:
+            opener: Callable[..., Any] = self._channel.stream_unary
+            return opener
+        return self._channel.unary_stream if method.streams_responses else self._channel.unary_unary
 
     def _stream(self, method: str, request: Any) -> Any:
         self.check_open()

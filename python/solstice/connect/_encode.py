@@ -1,126 +1,137 @@
 """Encodes a plan as the protocol's messages, from the root down and without recursion: plans may be very deep.
 
-A node's encoder fills the node's own fields and returns its children with the empty messages they belong in, so that
-nothing is copied. The server parses a limited number of nested messages; it is counted here, where it can be explained.
+A node's fields are those of its message. Its children are encoded in place, into the empty messages they belong in, so
+that nothing is copied. The server parses a limited number of nested messages; it is counted here, where it can be
+explained.
 """
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from solstice.connect import _plan as plan
+from solstice.connect._expressions import Literal, Node, Subquery
+from solstice.connect._plan import Command, Relation, ServerRelation
+from solstice.connect._types import encode_type
+from solstice.connect.types import DataType, NullType
 from solstice.errors import InvalidPlanError
 
 # The server, by default, parses this many messages nested in a request, and of more says nothing but "UNKNOWN".
 MAX_NESTING = 1024
 
-# A relation or an expression is two messages: a wrapper (Relation) and its own (Limit), which holds its inputs.
-_LEVELS_PER_NODE = 2
 _ROOT_LEVEL = 3  # schema, plan, root
+_WRAPPERS = {"spark.connect.Expression", "spark.connect.Relation", "spark.connect.Command"}
+_SCALARS = {bool, int, float, str, bytes}
 
-_INT32 = range(-(2**31), 2**31)
-_INT64 = range(-(2**63), 2**63)
-
-# The children of a node, each with the empty message it belongs in.
-Children = list[tuple[Any, Any]]
+# What is left to encode: a node, the message it belongs in, and how deep that is.
+Todo = list[tuple[Node, Any, int]]
 
 
-def encode_query(relation: plan.Relation, message: Any) -> None:
+def encode_query(relation: Relation, message: Any) -> None:
     """Fill a Plan message, in its place in a request, with a query.
 
     In place, because protobuf copies a message by parsing it, and Python's parser stops at 100 levels.
     """
-    _encode(relation, message.root)
+    encode(relation, message.root)
 
 
-def encode_command(command: plan.Command, message: Any) -> None:
+def encode_command(command: Command, message: Any) -> None:
     """Fill a Plan message, in its place in a request, with a command."""
-    _encode(command, message.command)
+    encode(command, message.command)
 
 
-def _encode(root: Any, message: Any) -> None:
-    plan_ids: dict[int, int] = {}
-    stack = [(root, message, _ROOT_LEVEL)]
-    while stack:
-        node, target, level = stack.pop()
-        if level + 1 > MAX_NESTING:
+def encode(root: Node, message: Any) -> None:
+    """Fill a message, in its place in a request, with a node."""
+    todo: Todo = [(root, message, _ROOT_LEVEL)]
+    while todo:
+        node, target, level = todo.pop()
+        # A relation or an expression is two messages: a wrapper (Relation) and its own (Limit), which holds its inputs.
+        # Where only one kind of expression can stand (a SortOrder), there is no wrapper.
+        wrapped = bool(node._kind) and _is_wrapper(target.__class__)
+        level += wrapped
+        if level > MAX_NESTING:
             raise InvalidPlanError(
                 f"the plan is nested more than {MAX_NESTING} messages deep (about {MAX_NESTING // 2} operations); "
                 "a server would not parse it.",
                 remedy="Save an intermediate result, for example as a table, and go on from there.",
             )
-        if isinstance(node, plan.Relation):
-            # Columns refer to a relation by this id, so one node has one id, wherever it stands.
-            target.common.plan_id = plan_ids.setdefault(id(node), len(plan_ids))
-        children = _ENCODERS[type(node)](node, target)
-        stack.extend((child, place, level + _LEVELS_PER_NODE) for child, place in reversed(children))
-
-
-def _sql(node: plan.Sql, message: Any) -> Children:
-    message.sql.query = node.query
-    return []
-
-
-def _server_relation(node: plan.ServerRelation, message: Any) -> Children:
-    plan_id = message.common.plan_id
-    message.MergeFromString(node.data)
-    message.common.plan_id = plan_id
-    return []
-
-
-def _limit(node: plan.Limit, message: Any) -> Children:
-    message.limit.limit = node.row_count
-    return [(node.input, message.limit.input)]
-
-
-def _aggregate(node: plan.Aggregate, message: Any) -> Children:
-    aggregate = message.aggregate
-    aggregate.group_type = aggregate.GROUP_TYPE_GROUPBY
-    return [
-        (node.input, aggregate.input),
-        *((expression, aggregate.grouping_expressions.add()) for expression in node.grouping),
-        *((expression, aggregate.aggregate_expressions.add()) for expression in node.aggregates),
-    ]
-
-
-def _literal(node: plan.Literal, message: Any) -> Children:
-    literal, value = message.literal, node.value
-    if value is None:
-        literal.null.null.SetInParent()
-    elif isinstance(value, bool):
-        literal.boolean = value
-    elif isinstance(value, int):
-        if value in _INT32:
-            literal.integer = value
-        elif value in _INT64:
-            literal.long = value
+        if isinstance(node, Relation) and wrapped:
+            target.common.plan_id = node.plan_id
+        body = getattr(target, node._kind) if wrapped else target
+        special = _SPECIAL.get(type(node))
+        if special is not None:
+            special(node, body, todo, level)
         else:
-            raise InvalidPlanError(f"the whole number {value} does not fit into 64 bits.", remedy="Use a Decimal.")
-    elif isinstance(value, float):
-        literal.double = value
-    else:
-        literal.string = value
-    return []
+            body.SetInParent()
+            _fill(node, body, todo, level)
 
 
-def _function(node: plan.Function, message: Any) -> Children:
-    function = message.unresolved_function
-    function.function_name = node.name
-    return [(argument, function.arguments.add()) for argument in node.arguments]
+@functools.cache
+def _is_wrapper(message: Any) -> bool:
+    return message.DESCRIPTOR.full_name in _WRAPPERS
 
 
-def _sql_command(node: plan.SqlCommand, message: Any) -> Children:
-    relation = message.sql_command.input
-    relation.common.plan_id = 0
-    relation.sql.query = node.query
-    return []
+def _fill(node: Node, body: Any, todo: Todo, level: int) -> None:
+    """Set a node's own values, and put its children on the list, the first on top."""
+    children: Todo = []
+    for name, value in node.__dict__.items():
+        if type(value) in _SCALARS:
+            if name != "_id":
+                setattr(body, name, value)
+        elif value is None:
+            continue
+        elif isinstance(value, Node):
+            children.append((value, getattr(body, name), level + 1))
+        elif isinstance(value, tuple):
+            if value and isinstance(value[0], Node):
+                add = getattr(body, name).add
+                children.extend([(child, add(), level + 1) for child in value])
+            elif value:
+                getattr(body, name).extend(value)
+        elif isinstance(value, Mapping):
+            entries = getattr(body, name)
+            for key, entry in value.items():
+                if isinstance(entry, Node):
+                    children.append((entry, entries[key], level + 2))  # an entry is a message too
+                else:
+                    entries[key] = entry
+        elif isinstance(value, DataType):
+            encode_type(value, getattr(body, name))
+        else:
+            raise TypeError(f"{type(node).__name__}.{name} cannot be {value!r}")
+    children.reverse()
+    todo.extend(children)
 
 
-_ENCODERS: dict[type, Callable[[Any, Any], Children]] = {
-    plan.Sql: _sql,
-    plan.ServerRelation: _server_relation,
-    plan.Limit: _limit,
-    plan.Aggregate: _aggregate,
-    plan.Literal: _literal,
-    plan.Function: _function,
-    plan.SqlCommand: _sql_command,
+def _literal(node: Literal, body: Any, todo: Todo, level: int) -> None:
+    value = node.value
+    match node.type:
+        case "null":
+            encode_type(node.data_type or NullType(), body.null)
+        case "decimal":
+            body.decimal.value, body.decimal.precision, body.decimal.scale = value
+        case "time":
+            body.time.nano, body.time.precision = value
+        case "array":
+            encode_type(node.data_type or NullType(), body.array.element_type)
+            todo.extend([(child, body.array.elements.add(), level + 2) for child in value])
+        case scalar:
+            setattr(body, scalar, value)
+
+
+def _server_relation(node: ServerRelation, body: Any, todo: Todo, level: int) -> None:
+    body.MergeFromString(node.data)
+    body.common.plan_id = node.plan_id
+
+
+def _subquery(node: Subquery, body: Any, todo: Todo, level: int) -> None:
+    body.plan_id, body.subquery_type = node.relation.plan_id, node.subquery_type
+    if node.table_arg_options is not None:
+        todo.append((node.table_arg_options, body.table_arg_options, level + 1))
+    todo.extend((value, body.in_subquery_values.add(), level + 1) for value in node.in_subquery_values)
+
+
+_SPECIAL: dict[type[Node], Callable[[Any, Any, Todo, int], None]] = {
+    Literal: _literal,
+    ServerRelation: _server_relation,
+    Subquery: _subquery,
 }

@@ -6,19 +6,49 @@ from typing import Any
 
 from solstice.connect._status import Failure
 from solstice.errors import (
+    AnalysisError,
+    ArrayIndexError,
     AuthenticationError,
     ConnectError,
+    DateTimeError,
+    IllegalArgumentError,
+    NoSuchElementError,
+    NumberFormatError,
     OperationInterruptedError,
+    ParseError,
+    PythonWorkerError,
+    QueryExecutionError,
     RemoteError,
     SessionLostError,
+    SparkArithmeticError,
+    SparkRuntimeError,
+    SparkUpgradeError,
+    StreamingQueryError,
     TransportError,
     UnsupportedError,
+    UnsupportedOperationError,
 )
 
 _LOST_SESSION = ("INVALID_HANDLE.SESSION_NOT_FOUND", "INVALID_HANDLE.SESSION_CHANGED", "INVALID_HANDLE.SESSION_CLOSED")
 _INTERRUPTED = "OPERATION_CANCELED"
 # A server whose memory ran out says this, between the end of its Spark and its own.
 _STOPPED_SPARK = "Cannot call methods on a stopped SparkContext"
+_CLASSES: dict[str, type[RemoteError]] = {
+    "org.apache.spark.sql.catalyst.parser.ParseException": ParseError,
+    "org.apache.spark.sql.AnalysisException": AnalysisError,
+    "org.apache.spark.sql.streaming.StreamingQueryException": StreamingQueryError,
+    "org.apache.spark.sql.execution.QueryExecutionException": QueryExecutionError,
+    "org.apache.spark.SparkRuntimeException": SparkRuntimeError,
+    "org.apache.spark.SparkUpgradeException": SparkUpgradeError,
+    "org.apache.spark.SparkNoSuchElementException": NoSuchElementError,
+    "org.apache.spark.api.python.PythonException": PythonWorkerError,
+    "java.lang.NumberFormatException": NumberFormatError,
+    "java.lang.IllegalArgumentException": IllegalArgumentError,
+    "java.lang.ArithmeticException": SparkArithmeticError,
+    "java.lang.UnsupportedOperationException": UnsupportedOperationError,
+    "java.lang.ArrayIndexOutOfBoundsException": ArrayIndexError,
+    "java.time.DateTimeException": DateTimeError,
+}
 _NO_ANSWER = ("UNAVAILABLE", "DEADLINE_EXCEEDED")
 _REFUSED_CREDENTIALS = ("UNAUTHENTICATED", "PERMISSION_DENIED")
 # After the sentence Spark prints the plan, or the Java frames; both are of no use to the caller.
@@ -47,7 +77,7 @@ def error_of(failure: Failure, *, address: str, details: Any = None) -> ConnectE
             remedy="Start the server anew; if its log says OutOfMemoryError, with more spark.driver.memory.",
         )
     if failure.from_spark:
-        return RemoteError(
+        return _remote_class(failure)(
             message,
             error_class=failure.error_class,
             sql_state=failure.sql_state,
@@ -74,6 +104,11 @@ def error_of(failure: Failure, *, address: str, details: Any = None) -> ConnectE
             remedy="A plan of hundreds of nested operations does this: save an intermediate result and go on from it.",
         )
     return TransportError(f"the call to {address} failed with {failure.code}: {message}", code=failure.code)
+
+
+def _remote_class(failure: Failure) -> type[RemoteError]:
+    """The class for the nearest known one of the exception on the server."""
+    return next((_CLASSES[name] for name in failure.java_classes if name in _CLASSES), RemoteError)
 
 
 def _enriched(failure: Failure, details: Any) -> tuple[Failure, str | None]:

@@ -50,7 +50,14 @@ class CommandResult:
     message: Any
 
 
-Item = Batch | Schema | CommandResult
+@dataclass(frozen=True)
+class Metrics:
+    """What was observed on the way, an ObservedMetrics message."""
+
+    message: Any
+
+
+Item = Batch | Schema | CommandResult | Metrics
 
 
 @dataclass(frozen=True)
@@ -130,6 +137,7 @@ class Execution:
         actions: list[Action] = []
         if response.HasField("schema"):
             actions.append(Emit(Schema(response.schema)))
+        actions += [Emit(Metrics(metrics)) for metrics in response.observed_metrics]
         kind = response.WhichOneof("response_type")
         if kind == "arrow_batch":
             actions += self._arrow_batch(response.arrow_batch)

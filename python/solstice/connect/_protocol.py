@@ -23,6 +23,7 @@ class Method:
     serialize: Callable[[Any], bytes]
     deserialize: Callable[[bytes], Any]
     streams_responses: bool
+    streams_requests: bool
 
 
 class Protocol:
@@ -41,6 +42,7 @@ class Protocol:
                 self._class_of(method.input_type).SerializeToString,
                 self._class_of(method.output_type).FromString,
                 method.server_streaming,
+                method.client_streaming,
             )
             for method in self._pool.FindServiceByName(_SERVICE).methods
         }

@@ -1,9 +1,13 @@
 """Makes the requests of one session: who asks, in which session, and what the server said its side of it is."""
 
+import zlib
+from collections.abc import Iterator
 from typing import Any
 
 from solstice.connect._protocol import Protocol
 from solstice.connect._url import Endpoint
+
+_CHUNK_BYTES = 1024 * 1024
 
 
 class Requests:
@@ -50,6 +54,26 @@ class Requests:
     def analyze(self, **question: Any) -> Any:
         """Ask about a plan, to be filled in, or the server; the keyword is the question's name in the protocol."""
         return self._request("AnalyzePlanRequest", **question)
+
+    def config(self, **operation: Any) -> Any:
+        """Read or change settings; the keyword is the operation's name in the protocol."""
+        return self._request("ConfigRequest", operation=operation)
+
+    def artifact_status(self, name: str) -> Any:
+        """Ask whether the session has an artifact."""
+        return self._request("ArtifactStatusesRequest", names=[name])
+
+    def artifact(self, name: str, data: bytes) -> Iterator[Any]:
+        """Give the session an artifact, in chunks."""
+        chunks = [data[start : start + _CHUNK_BYTES] for start in range(0, len(data), _CHUNK_BYTES)] or [b""]
+        first, *rest = ({"data": chunk, "crc": zlib.crc32(chunk)} for chunk in chunks)
+        if not rest:
+            yield self._request("AddArtifactsRequest", batch={"artifacts": [{"name": name, "data": first}]})
+            return
+        begin = {"name": name, "total_bytes": len(data), "num_chunks": len(chunks), "initial_chunk": first}
+        yield self._request("AddArtifactsRequest", begin_chunk=begin)
+        for chunk in rest:
+            yield self._request("AddArtifactsRequest", chunk=chunk)
 
     def error_details(self, error_id: str) -> Any:
         """Ask for all that the server knows of an error."""

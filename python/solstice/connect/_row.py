@@ -6,6 +6,8 @@ The rows of one result share a class that has the names, so that a row costs no 
 import functools
 from typing import Any
 
+from solstice.connect._camel import camel_cased
+
 
 class _RowMeta(type):
     """Makes ``Row(a=1, b=2)`` work without a ``__new__`` on Row, which would slow down every row of every result."""
@@ -22,8 +24,11 @@ class _ResultRowMeta(_RowMeta):
     __call__ = type.__call__
 
 
+@camel_cased()
 class Row(tuple[Any, ...], metaclass=_RowMeta):
     """A row: a tuple whose values are also found by name, ``row.city`` or ``row["city"]``.
+
+    ``Row(name="Ann", age=5)`` makes one; ``Person = Row("name", "age")`` makes a maker, for ``Person("Ann", 5)``.
 
     A name that is a method of tuples (``count``, ``index``) is only found as ``row["count"]``. Of two columns with the
     same name, the name finds the first.
@@ -38,6 +43,13 @@ class Row(tuple[Any, ...], metaclass=_RowMeta):
         if not self.__fields__:
             raise TypeError("a Row without names cannot become a dict")
         return {name: _plain(value) if recursive else value for name, value in zip(self.__fields__, self, strict=True)}
+
+    def __call__(self, *values: Any) -> "Row":
+        """A row with these values, whose names are the values of this one."""
+        if self.__fields__ or len(values) > len(self):
+            raise TypeError(f"{self!r} does not make rows of {len(values)} values")
+        row: Row = row_class(tuple(self))(values)
+        return row
 
     def __getattr__(self, name: str) -> Any:
         position = self._positions.get(name)

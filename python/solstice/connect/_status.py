@@ -1,12 +1,15 @@
 """What a failed call says, taken out of gRPC's hands: one plain record for both drivers and for tests."""
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from solstice.connect._protocol import Protocol
 
+# In a JSON list, which the server may have cut.
+_CLASS_NAME = re.compile(r'"([\w.$]+)"')
 _DETAILS_KEY = "grpc-status-details-bin"
 # A stream that a cut connection or another reader of the same result has ended; it can be taken up again.
 _BROKEN_STREAM_MARKS = ("INVALID_CURSOR.DISCONNECTED", "RST_STREAM")
@@ -21,6 +24,7 @@ class Failure:
     error_class: str | None = None
     sql_state: str | None = None
     parameters: dict[str, str] = field(default_factory=dict)
+    java_classes: tuple[str, ...] = ()
     error_id: str | None = None
     retry_delay_s: float | None = None
     from_spark: bool = False
@@ -54,6 +58,7 @@ def failure_of(
                 "sql_state": metadata.get("sqlState") or None,
                 "error_id": metadata.get("errorId") or None,
                 "parameters": _parameters(metadata.get("messageParameters")),
+                "java_classes": tuple(_CLASS_NAME.findall(metadata.get("classes", ""))),
             }
         elif name == "google.rpc.RetryInfo":
             delay = protocol.message(name).FromString(detail.value).retry_delay

@@ -1,11 +1,18 @@
-"""Spark's data types, as a DataFrame's schema has them. Values: immutable, equal when they say the same."""
+"""Spark's data types, as a DataFrame's schema has them; equal when they say the same. PySpark's spellings work too.
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+All are values that cannot be changed, but for ``StructType.add``, which adds a field in place as PySpark's does.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, overload
+
+from solstice.connect._camel import camel_cased
+from solstice.connect._record import Record
 
 __all__ = [
     "ArrayType",
+    "AtomicType",
     "BinaryType",
     "BooleanType",
     "ByteType",
@@ -17,10 +24,13 @@ __all__ = [
     "DecimalType",
     "DoubleType",
     "FloatType",
+    "FractionalType",
     "IntegerType",
+    "IntegralType",
     "LongType",
     "MapType",
     "NullType",
+    "NumericType",
     "ShortType",
     "StringType",
     "StructField",
@@ -35,207 +45,250 @@ __all__ = [
 ]
 
 DEFAULT_COLLATION = "UTF8_BINARY"
+_COLLATIONS = "__COLLATIONS"
 
 
-@dataclass(frozen=True)
-class DataType:
+@camel_cased()
+class DataType(Record):
     """The base of all types."""
 
-    _name: ClassVar[str] = ""
+    _sql: ClassVar[str] = ""  # as SQL spells it
+    _name: ClassVar[str] = ""  # as the JSON form of a schema spells it, where that differs
 
     def simple_string(self) -> str:
         """The type as SQL spells it, for example ``array<int>``."""
-        return self._name
+        return self._sql
+
+    @classmethod
+    def type_name(cls) -> str:
+        """The name of the kind of type, for example ``array``."""
+        return cls._name or cls._sql
+
+    def json_value(self) -> Any:
+        """The type as a part of the JSON form of a schema."""
+        return self._name or self.simple_string()
+
+    def json(self) -> str:
+        """The type in the JSON form that Spark reads and writes."""
+        return json.dumps(self.json_value(), separators=(",", ":"), sort_keys=True)
+
+    def _tree(self, indent: str, depth: int) -> list[str]:
+        """The lines of the types within this one."""
+        return []
+
+    def _tree_name(self) -> str:
+        return self.type_name()
 
 
-@dataclass(frozen=True)
 class NullType(DataType):
     """The type of NULL."""
 
-    _name: ClassVar[str] = "void"
+    _sql = "void"
 
 
-@dataclass(frozen=True)
-class BooleanType(DataType):
+class AtomicType(DataType):
+    """The base of types that have no types within."""
+
+
+class NumericType(AtomicType):
+    """The base of numbers."""
+
+
+class IntegralType(NumericType):
+    """The base of whole numbers."""
+
+
+class FractionalType(NumericType):
+    """The base of numbers with a fraction."""
+
+
+class BooleanType(AtomicType):
     """True and false."""
 
-    _name: ClassVar[str] = "boolean"
+    _sql = "boolean"
 
 
-@dataclass(frozen=True)
-class ByteType(DataType):
+class ByteType(IntegralType):
     """Whole numbers of 8 bits."""
 
-    _name: ClassVar[str] = "tinyint"
+    _sql, _name = "tinyint", "byte"
 
 
-@dataclass(frozen=True)
-class ShortType(DataType):
+class ShortType(IntegralType):
     """Whole numbers of 16 bits."""
 
-    _name: ClassVar[str] = "smallint"
+    _sql, _name = "smallint", "short"
 
 
-@dataclass(frozen=True)
-class IntegerType(DataType):
+class IntegerType(IntegralType):
     """Whole numbers of 32 bits."""
 
-    _name: ClassVar[str] = "int"
+    _sql, _name = "int", "integer"
 
 
-@dataclass(frozen=True)
-class LongType(DataType):
+class LongType(IntegralType):
     """Whole numbers of 64 bits."""
 
-    _name: ClassVar[str] = "bigint"
+    _sql, _name = "bigint", "long"
 
 
-@dataclass(frozen=True)
-class FloatType(DataType):
+class FloatType(FractionalType):
     """Floating point numbers of 32 bits."""
 
-    _name: ClassVar[str] = "float"
+    _sql = "float"
 
 
-@dataclass(frozen=True)
-class DoubleType(DataType):
+class DoubleType(FractionalType):
     """Floating point numbers of 64 bits."""
 
-    _name: ClassVar[str] = "double"
+    _sql = "double"
 
 
-@dataclass(frozen=True)
-class DecimalType(DataType):
+class _ParameterType(AtomicType):
+    """The base of types with parameters: nothing is the same for all of a kind but the name."""
+
+    def json_value(self) -> Any:
+        return self.simple_string()
+
+    def _tree_name(self) -> str:
+        return self.simple_string()
+
+
+class DecimalType(_ParameterType, FractionalType):
     """Exact decimal numbers: ``precision`` digits, ``scale`` of them after the point."""
 
     precision: int = 10
     scale: int = 0
+
+    _name = "decimal"
 
     def simple_string(self) -> str:
         """The type as SQL spells it."""
         return f"decimal({self.precision},{self.scale})"
 
 
-@dataclass(frozen=True)
-class StringType(DataType):
+class StringType(AtomicType):
     """Text, compared by its collation."""
 
     collation: str = DEFAULT_COLLATION
+
+    _name = "string"
 
     def simple_string(self) -> str:
         """The type as SQL spells it."""
         return "string" if self.collation == DEFAULT_COLLATION else f"string collate {self.collation}"
 
 
-@dataclass(frozen=True)
-class CharType(DataType):
+class CharType(_ParameterType):
     """Text of a fixed length."""
 
     length: int
+
+    _name = "char"
 
     def simple_string(self) -> str:
         """The type as SQL spells it."""
         return f"char({self.length})"
 
 
-@dataclass(frozen=True)
-class VarcharType(DataType):
+class VarcharType(_ParameterType):
     """Text of a limited length."""
 
     length: int
+
+    _name = "varchar"
 
     def simple_string(self) -> str:
         """The type as SQL spells it."""
         return f"varchar({self.length})"
 
 
-@dataclass(frozen=True)
-class BinaryType(DataType):
+class BinaryType(AtomicType):
     """Bytes."""
 
-    _name: ClassVar[str] = "binary"
+    _sql = "binary"
 
 
-@dataclass(frozen=True)
-class DateType(DataType):
+class DateType(AtomicType):
     """Days of the calendar."""
 
-    _name: ClassVar[str] = "date"
+    _sql = "date"
 
 
-@dataclass(frozen=True)
-class TimeType(DataType):
+class TimeType(_ParameterType):
     """Times of the day, with ``precision`` digits of a second."""
 
     precision: int = 6
+
+    _name = "time"
 
     def simple_string(self) -> str:
         """The type as SQL spells it."""
         return f"time({self.precision})"
 
 
-@dataclass(frozen=True)
-class TimestampType(DataType):
+class TimestampType(AtomicType):
     """Instants, in microseconds."""
 
-    _name: ClassVar[str] = "timestamp"
+    _sql = "timestamp"
 
 
-@dataclass(frozen=True)
-class TimestampNTZType(DataType):
+class TimestampNTZType(AtomicType):
     """Date and time without a zone, in microseconds."""
 
-    _name: ClassVar[str] = "timestamp_ntz"
+    _sql = "timestamp_ntz"
 
 
-@dataclass(frozen=True)
 class CalendarIntervalType(DataType):
     """Months, days and microseconds."""
 
-    _name: ClassVar[str] = "interval"
+    _sql = "interval"
 
 
-@dataclass(frozen=True)
-class _FieldIntervalType(DataType):
+class _FieldIntervalType(_ParameterType):
+    _units: ClassVar[tuple[str, ...]] = ()
+    _name = "interval"
+
     start_field: int
     end_field: int
 
-    _fields: ClassVar[tuple[str, ...]] = ()
-
     def simple_string(self) -> str:
         """The type as SQL spells it."""
-        start, end = self._fields[self.start_field], self._fields[self.end_field]
+        start, end = self._units[self.start_field], self._units[self.end_field]
         return f"interval {start}" if start == end else f"interval {start} to {end}"
 
 
-@dataclass(frozen=True)
+@camel_cased()
 class YearMonthIntervalType(_FieldIntervalType):
     """Intervals of years and months."""
 
-    start_field: int = 0
-    end_field: int = 1
+    _units = ("year", "month")
 
-    _fields: ClassVar[tuple[str, ...]] = ("year", "month")
+    def __init__(self, start_field: int | None = None, end_field: int | None = None) -> None:
+        super().__init__(*_interval_fields(start_field, end_field, last=1))
 
 
-@dataclass(frozen=True)
+@camel_cased()
 class DayTimeIntervalType(_FieldIntervalType):
     """Intervals of days to microseconds."""
 
-    start_field: int = 0
-    end_field: int = 3
+    _units = ("day", "hour", "minute", "second")
 
-    _fields: ClassVar[tuple[str, ...]] = ("day", "hour", "minute", "second")
+    def __init__(self, start_field: int | None = None, end_field: int | None = None) -> None:
+        super().__init__(*_interval_fields(start_field, end_field, last=3))
 
 
-@dataclass(frozen=True)
-class VariantType(DataType):
+def _interval_fields(start: int | None, end: int | None, last: int) -> tuple[int, int]:
+    """All fields by default; one, if only one is given."""
+    return (0, last) if start is None else (start, start if end is None else end)
+
+
+class VariantType(AtomicType):
     """Semi-structured values."""
 
-    _name: ClassVar[str] = "variant"
+    _sql = "variant"
 
 
-@dataclass(frozen=True)
 class UnknownType(DataType):
     """A type that this client has no class for; ``name`` is the protocol's."""
 
@@ -246,19 +299,28 @@ class UnknownType(DataType):
         return self.name
 
 
-@dataclass(frozen=True)
+@camel_cased()
 class ArrayType(DataType):
     """Arrays."""
 
     element_type: DataType
     contains_null: bool = True
 
+    _name = "array"
+
     def simple_string(self) -> str:
         """The type as SQL spells it."""
         return f"array<{self.element_type.simple_string()}>"
 
+    def json_value(self) -> Any:
+        """The type as a part of the JSON form of a schema."""
+        return {"type": "array", "elementType": self.element_type.json_value(), "containsNull": self.contains_null}
 
-@dataclass(frozen=True)
+    def _tree(self, indent: str, depth: int) -> list[str]:
+        return _branch("element", self.element_type, f"containsNull = {_flag(self.contains_null)}", indent, depth)
+
+
+@camel_cased()
 class MapType(DataType):
     """Maps."""
 
@@ -266,39 +328,122 @@ class MapType(DataType):
     value_type: DataType
     value_contains_null: bool = True
 
+    _name = "map"
+
     def simple_string(self) -> str:
         """The type as SQL spells it."""
         return f"map<{self.key_type.simple_string()},{self.value_type.simple_string()}>"
 
+    def json_value(self) -> Any:
+        """The type as a part of the JSON form of a schema."""
+        return {
+            "type": "map",
+            "keyType": self.key_type.json_value(),
+            "valueType": self.value_type.json_value(),
+            "valueContainsNull": self.value_contains_null,
+        }
 
-@dataclass(frozen=True)
-class StructField:
+    def _tree(self, indent: str, depth: int) -> list[str]:
+        note = f"valueContainsNull = {_flag(self.value_contains_null)}"
+        return _branch("key", self.key_type, "", indent, depth) + _branch("value", self.value_type, note, indent, depth)
+
+
+@camel_cased()
+class StructField(Record):
     """A named part of a struct, or a column."""
 
     name: str
     data_type: DataType
-    nullable: bool = True
-    metadata: dict[str, Any] = field(default_factory=dict, hash=False)
+    nullable: bool
+    metadata: dict[str, Any]
+
+    def __init__(
+        self, name: str, data_type: DataType, nullable: bool = True, metadata: dict[str, Any] | None = None
+    ) -> None:
+        if not isinstance(data_type, DataType):
+            raise TypeError(f"the type of field {name!r} is {data_type!r}; pass a type, for example StringType()")
+        super().__init__(name, data_type, nullable, metadata or {})
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.data_type, self.nullable))
 
     def simple_string(self) -> str:
         """Name and type."""
         return f"{self.name}:{self.data_type.simple_string()}"
 
+    def json_value(self) -> dict[str, Any]:
+        """The field as a part of the JSON form of a schema, in which collations are metadata."""
+        collations = dict(_collations(self.data_type, self.name))
+        metadata = {**self.metadata, _COLLATIONS: collations} if collations else self.metadata
+        data_type = _plain(self.data_type) if collations else self.data_type
+        return {"name": self.name, "type": data_type.json_value(), "nullable": self.nullable, "metadata": metadata}
 
-@dataclass(frozen=True)
+
+@camel_cased()
 class StructType(DataType):
     """Structs; also the schema of a DataFrame. Fields are found by position and by name."""
 
-    fields: tuple[StructField, ...] = ()
+    fields: list[StructField]
+
+    _name = "struct"
+
+    def __init__(self, fields: Iterable[StructField] | None = None) -> None:
+        super().__init__(list(fields or ()))
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.fields))
 
     @property
     def names(self) -> list[str]:
         """The fields' names."""
         return [field.name for field in self.fields]
 
+    def field_names(self) -> list[str]:
+        """The fields' names."""
+        return self.names
+
+    def add(
+        self,
+        field: str | StructField,
+        data_type: str | DataType | None = None,
+        nullable: bool = True,
+        metadata: dict[str, Any] | None = None,
+    ) -> "StructType":
+        """Add a field, in place, and return the struct itself."""
+        if isinstance(field, str):
+            if data_type is None:
+                raise TypeError(f"the field {field!r} needs a type")
+            if isinstance(data_type, str):
+                data_type = _parse(data_type)
+            field = StructField(field, data_type, nullable, metadata)
+        self.fields.append(field)
+        return self
+
+    @staticmethod
+    def from_json(json: dict[str, Any]) -> "StructType":
+        """The struct that ``json_value`` gave, as Python's json reads it."""
+        struct = _parse(json)
+        if not isinstance(struct, StructType):
+            raise TypeError(f"this is the JSON form of {struct.simple_string()}, not of a struct")
+        return struct
+
     def simple_string(self) -> str:
         """The type as SQL spells it."""
         return f"struct<{','.join(field.simple_string() for field in self.fields)}>"
+
+    def json_value(self) -> Any:
+        """The type as a part of the JSON form of a schema."""
+        return {"type": "struct", "fields": [field.json_value() for field in self.fields]}
+
+    def tree_string(self, max_depth: int = 0) -> str:
+        """The schema as an indented list, as ``print_schema`` shows it; 0 is no limit of the depth."""
+        return "\n".join(["root", *self._tree(" |", max_depth or 1_000_000), ""])
+
+    def _tree(self, indent: str, depth: int) -> list[str]:
+        lines: list[str] = []
+        for field in self.fields:
+            lines += _branch(field.name, field.data_type, f"nullable = {_flag(field.nullable)}", indent, depth)
+        return lines
 
     def __len__(self) -> int:
         return len(self.fields)
@@ -321,3 +466,44 @@ class StructType(DataType):
             if candidate.name == key:
                 return candidate
         raise KeyError(f"no field {key!r}; there are: {', '.join(self.names)}")
+
+
+def _branch(name: str, data_type: DataType, note: str, indent: str, depth: int) -> list[str]:
+    if depth <= 0:
+        return []
+    line = f"{indent}-- {name}: {data_type._tree_name()}"
+    return [f"{line} ({note})" if note else line, *data_type._tree(f"{indent}    |", depth - 1)]
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _collations(data_type: DataType, path: str) -> Iterator[tuple[str, str]]:
+    """Where in a field there is text with a collation of its own; structs within say so themselves."""
+    if isinstance(data_type, StringType) and data_type.collation != DEFAULT_COLLATION:
+        provider = "spark" if data_type.collation.startswith("UTF8") else "icu"
+        yield path, f"{provider}.{data_type.collation}"
+    elif isinstance(data_type, ArrayType):
+        yield from _collations(data_type.element_type, f"{path}.element")
+    elif isinstance(data_type, MapType):
+        yield from _collations(data_type.key_type, f"{path}.key")
+        yield from _collations(data_type.value_type, f"{path}.value")
+
+
+def _plain(data_type: DataType) -> DataType:
+    """A type without its collations."""
+    match data_type:
+        case StringType():
+            return StringType()
+        case ArrayType():
+            return ArrayType(_plain(data_type.element_type), data_type.contains_null)
+        case MapType():
+            return MapType(_plain(data_type.key_type), _plain(data_type.value_type), data_type.value_contains_null)
+    return data_type
+
+
+def _parse(value: Any) -> DataType:
+    from solstice.connect._type_json import parse_type
+
+    return parse_type(value)

@@ -1,8 +1,25 @@
+import datetime
+import decimal
+
 import pytest
 
 from solstice.connect import _encode
 from solstice.connect._encode import MAX_NESTING
-from solstice.connect._plan import Aggregate, Function, Limit, Literal, ServerRelation, Sql, SqlCommand
+from solstice.connect._expressions import Alias, Attribute, Function, Literal, SortOrder, Star, Subquery
+from solstice.connect._literals import literal
+from solstice.connect._plan import (
+    Aggregate,
+    Filter,
+    Limit,
+    Project,
+    ServerRelation,
+    Sort,
+    Sql,
+    SqlCommand,
+    WithColumns,
+    WithRelations,
+    with_references,
+)
 from solstice.connect._protocol import load_protocol
 from solstice.errors import InvalidPlanError
 
@@ -19,6 +36,11 @@ def encode_command(command):
     return request.plan
 
 
+def encode_literal(value):
+    [expression] = encode_query(Project(Sql("t"), (literal(value),))).root.project.expressions
+    return expression.literal
+
+
 def test_a_query_with_a_limit():
     plan = encode_query(Limit(Sql("select 1"), 5))
     assert plan.root.limit.limit == 5
@@ -26,18 +48,37 @@ def test_a_query_with_a_limit():
 
 
 def test_a_command_is_not_a_query():
-    plan = encode_command(SqlCommand("drop table t"))
+    plan = encode_command(SqlCommand(Sql("drop table t")))
     assert plan.WhichOneof("op_type") == "command"
     assert plan.command.sql_command.input.sql.query == "drop table t"
 
 
 def test_an_aggregate_keeps_the_order_of_its_expressions():
-    relation = Aggregate(Sql("t"), (Literal("g"),), (Function("count", (Literal(1),)), Function("sum", (Literal(2),))))
-    aggregate = encode_query(relation).root.aggregate
+    aggregates = (Function("count", (literal(1),)), Function("sum", (literal(2),)))
+    aggregate = encode_query(Aggregate(Sql("t"), "GROUP_TYPE_GROUPBY", (literal("g"),), aggregates)).root.aggregate
     assert aggregate.group_type == aggregate.GROUP_TYPE_GROUPBY
     assert [e.literal.string for e in aggregate.grouping_expressions] == ["g"]
     functions = [e.unresolved_function for e in aggregate.aggregate_expressions]
     assert [(f.function_name, f.arguments[0].literal.integer) for f in functions] == [("count", 1), ("sum", 2)]
+
+
+def test_an_expression_without_fields_is_still_there():
+    [star] = encode_query(Project(Sql("t"), (Star(),))).root.project.expressions
+    assert star.WhichOneof("expr_type") == "unresolved_star"
+
+
+def test_where_only_one_kind_can_stand_there_is_no_wrapper():
+    order = SortOrder(Attribute("a"), "SORT_DIRECTION_DESCENDING", "SORT_NULLS_LAST")
+    [encoded] = encode_query(Sort(Sql("t"), (order,), True)).root.sort.order
+    assert encoded.child.unresolved_attribute.unparsed_identifier == "a"
+    assert encoded.direction == encoded.SORT_DIRECTION_DESCENDING
+    [alias] = encode_query(WithColumns(Sql("t"), (Alias(Attribute("a"), ("x",)),))).root.with_columns.aliases
+    assert list(alias.name) == ["x"]
+
+
+def test_a_value_that_no_field_can_have_is_refused():
+    with pytest.raises(TypeError, match=r"Limit\.limit"):
+        encode_query(Limit(Sql("t"), object()))
 
 
 @pytest.mark.parametrize(
@@ -51,19 +92,44 @@ def test_an_aggregate_keeps_the_order_of_its_expressions():
         (-(2**63), "long"),
         (1.5, "double"),
         ("x", "string"),
+        (b"x", "binary"),
     ],
 )
 def test_a_literal_has_the_smallest_type_that_holds_it(value, kind):
-    encoded = encode_query(Aggregate(Sql("t"), (), (Literal(value),)))
-    literal = encoded.root.aggregate.aggregate_expressions[0].literal
-    assert literal.WhichOneof("literal_type") == kind
+    encoded = encode_literal(value)
+    assert encoded.WhichOneof("literal_type") == kind
     if value is not None:
-        assert getattr(literal, kind) == value
+        assert getattr(encoded, kind) == value
+
+
+def test_times_are_counted_from_1970_and_from_midnight():
+    assert encode_literal(datetime.date(1970, 1, 2)).date == 1
+    assert encode_literal(datetime.datetime(1970, 1, 1, 0, 0, 1, 5, datetime.UTC)).timestamp == 1_000_005
+    assert encode_literal(datetime.timedelta(days=-1)).day_time_interval == -86_400_000_000
+    assert encode_literal(datetime.time(0, 0, 1)).time.nano == 1_000_000_000
+    assert encode_literal(decimal.Decimal("1.50")).decimal.value == "1.50"
+
+
+def test_an_array_has_the_type_of_its_first_element():
+    array = encode_literal([1, None]).array
+    assert array.element_type.WhichOneof("kind") == "integer"
+    assert [element.WhichOneof("literal_type") for element in array.elements] == ["integer", "null"]
+
+
+@pytest.mark.parametrize("values", [[], [None], [1, "x"]])
+def test_an_array_whose_type_cannot_be_told_is_refused(values):
+    with pytest.raises(InvalidPlanError):
+        literal(values)
+
+
+def test_what_has_no_type_in_spark_is_refused():
+    with pytest.raises(InvalidPlanError, match="object"):
+        literal(object())
 
 
 def test_a_number_beyond_64_bits_is_refused():
     with pytest.raises(InvalidPlanError, match="64 bits"):
-        encode_query(Aggregate(Sql("t"), (), (Literal(2**63),)))
+        literal(2**63)
 
 
 def test_a_relation_of_the_server_comes_back_as_it_was():
@@ -76,6 +142,33 @@ def test_each_relation_has_a_plan_id_of_its_own():
     encoded = encode_query(Limit(Limit(Sql("t"), 2), 1)).root
     ids = [encoded.common.plan_id, encoded.limit.input.common.plan_id, encoded.limit.input.limit.input.common.plan_id]
     assert len(set(ids)) == 3
+
+
+def test_a_relation_keeps_its_id_within_a_larger_plan():
+    # A server that caches analyzed plans then knows it again.
+    inner = Limit(Sql("t"), 2)
+    alone, within = encode_query(inner).root, encode_query(Limit(inner, 1)).root.limit.input
+    assert alone == within
+
+
+def test_a_subquery_is_a_reference_that_travels_with_its_relation():
+    inner = Limit(Sql("u"), 1)
+    relation = with_references(Filter(Sql("t"), Subquery(inner, "SUBQUERY_TYPE_EXISTS")))
+    assert isinstance(relation, WithRelations)
+    encoded = encode_query(relation).root.with_relations
+    assert encoded.root.filter.condition.subquery_expression.plan_id == inner.plan_id
+    assert encoded.references[0].common.plan_id == inner.plan_id
+
+
+def test_a_relation_without_subqueries_stays_alone():
+    relation = Filter(Sql("t"), Function("f", (Literal("integer", 1),)))
+    assert with_references(relation) is relation
+
+
+def test_a_relation_has_its_own_references_only():
+    inner = with_references(Filter(Sql("t"), Subquery(Sql("u"), "SUBQUERY_TYPE_EXISTS")))
+    outer = Limit(inner, 1)
+    assert with_references(outer) is outer
 
 
 def nested(depth):
@@ -98,3 +191,11 @@ def test_a_plan_that_the_server_would_not_parse_is_refused_here():
 def test_a_very_deep_plan_is_refused_without_a_recursion_error():
     with pytest.raises(InvalidPlanError):
         encode_query(nested(100_000))
+
+
+def test_deep_expressions_count_too():
+    expression = Attribute("a")
+    for _ in range(511):
+        expression = Function("not", (expression,))
+    with pytest.raises(InvalidPlanError, match="about 512 operations"):
+        encode_query(Project(Sql("t"), (expression,)))

@@ -156,3 +156,42 @@ def test_a_spark_that_has_stopped_under_its_server_is_not_an_error_of_the_query(
     assert isinstance(error, errors.TransportError)
     assert "h:1" in error.message
     assert "spark.driver.memory" in error.remedy
+
+
+@pytest.mark.parametrize(
+    ("classes", "expected"),
+    [
+        (
+            ["org.apache.spark.sql.catalyst.parser.ParseException", "org.apache.spark.sql.AnalysisException"],
+            "ParseError",
+        ),
+        (
+            ["org.apache.spark.sql.catalyst.ExtendedAnalysisException", "org.apache.spark.sql.AnalysisException"],
+            "AnalysisError",
+        ),
+        (["org.apache.spark.SparkArithmeticException", "java.lang.ArithmeticException"], "SparkArithmeticError"),
+        (["org.apache.spark.SparkNumberFormatException", "java.lang.NumberFormatException"], "NumberFormatError"),
+        (["org.example.Own", "java.lang.Exception"], "RemoteError"),
+        ([], "RemoteError"),
+    ],
+)
+def test_the_class_on_the_server_decides_the_class_here(classes, expected):
+    info = {"metadata": {"errorClass": "X", "classes": json.dumps(classes)}}
+    failure = failure_of(load_protocol(), "INTERNAL", None, metadata(("ErrorInfo", info)))
+    assert type(error_of(failure, address="h:1")).__name__ == expected
+
+
+def test_a_list_of_classes_that_the_server_cut_short_is_read_as_far_as_it_goes():
+    info = {"metadata": {"errorClass": "X", "classes": '["org.apache.spark.sql.AnalysisException","java.la'}}
+    failure = failure_of(load_protocol(), "INTERNAL", None, metadata(("ErrorInfo", info)))
+    assert isinstance(error_of(failure, address="h:1"), errors.AnalysisError)
+
+
+def test_pysparks_names_and_accessors():
+    from solstice.connect.errors import AnalysisException, ParseException, PySparkException
+
+    error = errors.ParseError("no", error_class="PARSE_SYNTAX_ERROR", sql_state="42601", parameters={"a": "b"})
+    for name in (ParseException, AnalysisException, PySparkException):
+        assert isinstance(error, name)
+    assert (error.getErrorClass(), error.getCondition()) == ("PARSE_SYNTAX_ERROR", "PARSE_SYNTAX_ERROR")
+    assert (error.getSqlState(), error.getMessageParameters(), error.getMessage()) == ("42601", {"a": "b"}, "no")

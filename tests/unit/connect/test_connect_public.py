@@ -5,7 +5,23 @@ import solstice.connect as sc
 
 
 def test_the_public_names_are_pinned():
-    assert sc.__all__ == ["DataFrame", "Row", "Session", "connect", "local", "types"]
+    assert sc.__all__ == [
+        "Column",
+        "DataFrame",
+        "GroupedData",
+        "Observation",
+        "Row",
+        "Session",
+        "SparkSession",
+        "StorageLevel",
+        "Window",
+        "WindowSpec",
+        "connect",
+        "errors",
+        "functions",
+        "local",
+        "types",
+    ]
     assert all(hasattr(sc, name) for name in sc.__all__)
 
 
@@ -20,8 +36,10 @@ def test_no_module_of_the_client_imports_pyspark():
     script = """
 import importlib, pathlib, sys
 import solstice.connect
-for file in pathlib.Path(solstice.connect.__file__).parent.glob("*.py"):
-    importlib.import_module(f"solstice.connect.{file.stem}" if file.stem != "__init__" else "solstice.connect")
+root = pathlib.Path(solstice.connect.__file__).parent
+for file in root.rglob("*.py"):
+    parts = file.relative_to(root).with_suffix("").parts
+    importlib.import_module(".".join(["solstice.connect", *(part for part in parts if part != "__init__")]))
 from solstice.connect._protocol import load_protocol
 load_protocol()
 print("pyspark" in sys.modules)

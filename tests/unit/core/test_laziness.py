@@ -17,7 +17,7 @@ RUNS = 7
 # Every public package, with the modules in it whose names may be public.
 PUBLIC_MODULES = {
     "solstice": {"cli", "connect", "errors", "pipeline", "pubsub", "testing"},
-    "solstice.connect": {"types"},
+    "solstice.connect": {"errors", "functions", "types"},
     "solstice.pipeline": set(),
     "solstice.pubsub": set(),
     "solstice.testing": set(),

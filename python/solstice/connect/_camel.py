@@ -1,0 +1,74 @@
+"""PySpark's spelling, by one mechanism: a class's snake_case names also as camelCase, and its keywords too.
+
+``camel_cased`` gives ``union_by_name(other, allow_missing_columns=...)`` the second name ``unionByName`` and lets both
+take ``allowMissingColumns``.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from solstice.connect._record import Record
+
+_Class = TypeVar("_Class", bound=type)
+
+
+class _Alias:
+    """Another name of a member. It looks the member up when it is used: a subclass may have its own."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        return getattr(owner if instance is None else instance, self._name)
+
+
+def camel(name: str) -> str:
+    """``union_by_name`` as ``unionByName``."""
+    first, *rest = name.split("_")
+    return first + "".join(word[:1].upper() + word[1:] for word in rest)
+
+
+def camel_cased(**spellings: str) -> Callable[[_Class], _Class]:
+    """Give a class its camelCase names. ``spellings`` are those that are not regular, such as ``to_df="toDF"``."""
+
+    def decorate(cls: _Class) -> _Class:
+        fields = cls._fields if issubclass(cls, Record) else ()
+        for name in {*dir(cls), *fields}:
+            if name.startswith("_") and name != "__init__":
+                continue
+            member = inspect.getattr_static(cls, name, None)
+            renaming = _with_camel_keywords(member, fields)
+            if renaming is not member:
+                setattr(cls, name, renaming)
+            if "_" in name.strip("_"):
+                setattr(cls, spellings.get(name) or camel(name), _Alias(name))
+        return cls
+
+    return decorate
+
+
+def _with_camel_keywords(member: Any, fields: tuple[str, ...]) -> Any:
+    """The same function, taking its keywords in both spellings; anything else as it is."""
+    if isinstance(member, staticmethod | classmethod):
+        inner = _with_camel_keywords(member.__func__, fields)
+        return member if inner is member.__func__ else type(member)(inner)
+    if not inspect.isfunction(member):
+        return member
+    if member is Record.__init__:
+        names = {camel(field): field for field in fields if "_" in field}
+    else:
+        code = member.__code__
+        parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        names = {camel(name): name for name in parameters if "_" in name.strip("_")}
+    if not names:
+        return member
+
+    @functools.wraps(member)
+    def renaming(*values: Any, **keywords: Any) -> Any:
+        if keywords:
+            keywords = {names.get(name, name): value for name, value in keywords.items()}
+        return member(*values, **keywords)
+
+    return renaming

@@ -1,0 +1,124 @@
+"""DataFrames out of this process's own data: Arrow, Polars, pandas, numpy, or Python's rows."""
+
+from collections.abc import Iterable, Sequence, Sized
+from typing import TYPE_CHECKING, Any
+
+from solstice._core.extras import require
+from solstice.connect import _plan as plan
+from solstice.connect import types
+from solstice.connect._arrow_types import arrow_schema, arrow_type, struct_of
+from solstice.connect._infer import infer_schema
+from solstice.connect._local_data import python_table
+from solstice.connect._upload import CONFIG, local_relation
+from solstice.errors import InvalidPlanError
+
+if TYPE_CHECKING:
+    from solstice.connect._session import Session
+
+_TIMESTAMP_TYPE, _TIME_ZONE = "spark.sql.timestampType", "spark.sql.session.timeZone"
+
+
+def create_relation(session: "Session", data: Any, schema: types.DataType | Sequence[str] | None) -> plan.Relation:
+    """The relation of data. ``schema`` is a struct, the type of single values, or the columns' names."""
+    struct, names = _struct_and_names(schema)
+    if not hasattr(data, "__arrow_c_stream__") and isinstance(data, Sized) and len(data) == 0:
+        if struct is None:
+            raise InvalidPlanError("empty data has no schema.", remedy="Pass one, for example 'a INT, b STRING'.")
+        return plan.LocalRelation(schema=struct.json())
+    config = session._config([_TIMESTAMP_TYPE, _TIME_ZONE, *CONFIG])
+    if _is_pandas(data):
+        names = names or [str(name) for name in (struct.names if struct else data.columns)]
+        table = _cast(_pandas_table(data), struct, config)
+    elif _is_numpy(data):
+        table, names = _cast(_numpy_table(data, names), struct, config), None
+    elif hasattr(data, "__arrow_c_stream__"):
+        table = _cast(require("pyarrow", "spark").table(data), struct, config)
+        names = names or ([] if struct else list(table.column_names))
+    else:
+        rows = _rows(data)
+        struct = struct or infer_schema(rows, names)
+        table = python_table(rows, struct)
+    if names is not None and len(names) < table.num_columns:
+        names = [*names, *(f"_{i}" for i in range(len(names) + 1, table.num_columns + 1))]
+    expected = names if names else None if struct is None else struct.names
+    if expected is not None and len(expected) != table.num_columns:
+        raise InvalidPlanError(
+            f"the data has {table.num_columns} columns, the schema {len(expected)}.", remedy="Make them the same."
+        )
+    relation = local_relation(session, table, None if struct is None else struct.json(), config)
+    return plan.ToDF(relation, tuple(names)) if names else relation
+
+
+def _struct_and_names(schema: Any) -> tuple[types.StructType | None, list[str] | None]:
+    if isinstance(schema, types.StructType):
+        return schema, None
+    if isinstance(schema, types.DataType):
+        return types.StructType([types.StructField("value", schema)]), None
+    if schema is None:
+        return None, None
+    if isinstance(schema, Sequence) and all(isinstance(name, str) for name in schema):
+        return None, list(schema)
+    raise TypeError(f"{schema!r} is not a schema; pass a type, text like 'a INT, b STRING', or the columns' names")
+
+
+def _rows(data: Iterable[Any]) -> list[Any]:
+    rows = list(data)
+    first = rows[0] if rows else None
+    if not rows:
+        raise InvalidPlanError("empty data has no schema.", remedy="Pass one, for example 'a INT, b STRING'.")
+    if isinstance(first, tuple | list | dict) or hasattr(first, "__dict__"):
+        return rows
+    return [(value,) for value in rows]
+
+
+def _cast(table: Any, struct: types.StructType | None, config: dict[str, str]) -> Any:
+    """The table in types that Spark reads; a time without a zone is in the session's."""
+    pa = require("pyarrow", "spark")
+    compute = require("pyarrow.compute", "spark")
+    target = struct or struct_of(table.schema, prefer_ntz=config.get(_TIMESTAMP_TYPE) == "TIMESTAMP_NTZ")
+    if len(target) != table.num_columns:
+        return table  # the caller reports it
+    columns = []
+    for column, field in zip(table.columns, target, strict=True):
+        if pa.types.is_dictionary(column.type):
+            column = _decoded(column, arrow_type(field.data_type))
+        if pa.types.is_timestamp(column.type):
+            column = column.cast(pa.timestamp("us", column.type.tz), safe=False)  # Spark has no nanoseconds
+            if column.type.tz is None and isinstance(field.data_type, types.TimestampType):
+                column = compute.assume_timezone(column, config.get(_TIME_ZONE, "UTC"))
+        columns.append(column)
+    wanted = arrow_schema(target)
+    return pa.Table.from_arrays(columns, names=wanted.names).cast(wanted)
+
+
+def _decoded(column: Any, target: Any) -> Any:
+    """A column of categories as their values; Arrow's own cast does not know all kinds of text."""
+    chunks = [chunk.dictionary.cast(target).take(chunk.indices) for chunk in column.chunks]
+    return require("pyarrow", "spark").chunked_array(chunks, target)
+
+
+def _is_pandas(data: Any) -> bool:
+    return type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns")
+
+
+def _pandas_table(data: Any) -> Any:
+    pa = require("pyarrow", "pandas")
+    return pa.Table.from_arrays(
+        [pa.chunked_array([pa.Array.from_pandas(data.iloc[:, i])]) for i in range(len(data.columns))],
+        names=[f"_{i}" for i in range(len(data.columns))],
+    )
+
+
+def _is_numpy(data: Any) -> bool:
+    return type(data).__module__ == "numpy" and hasattr(data, "ndim")
+
+
+def _numpy_table(data: Any, names: list[str] | None) -> Any:
+    if data.ndim not in (1, 2):
+        raise InvalidPlanError(f"an array of {data.ndim} dimensions is no table.", remedy="Pass one of 1 or 2.")
+    pa = require("pyarrow", "spark")
+    columns = [data] if data.ndim == 1 else [data[:, i] for i in range(data.shape[1])]
+    names = names or (["value"] if len(columns) == 1 else [f"_{i}" for i in range(1, len(columns) + 1)])
+    if len(names) != len(columns):
+        raise InvalidPlanError(f"the array has {len(columns)} columns, not {len(names)}.", remedy="Pass as many names.")
+    return pa.table([pa.array(column) for column in columns], names=names)

@@ -1,0 +1,35 @@
+"""The errors of Spark under PySpark's names, for scripts that import them from ``pyspark.errors``."""
+
+from solstice.errors import AnalysisError as AnalysisException
+from solstice.errors import ArrayIndexError as ArrayIndexOutOfBoundsException
+from solstice.errors import ConnectError as PySparkException
+from solstice.errors import DateTimeError as DateTimeException
+from solstice.errors import IllegalArgumentError as IllegalArgumentException
+from solstice.errors import NoSuchElementError as SparkNoSuchElementException
+from solstice.errors import NumberFormatError as NumberFormatException
+from solstice.errors import ParseError as ParseException
+from solstice.errors import PythonWorkerError as PythonException
+from solstice.errors import QueryExecutionError as QueryExecutionException
+from solstice.errors import SparkArithmeticError as ArithmeticException
+from solstice.errors import SparkRuntimeError as SparkRuntimeException
+from solstice.errors import SparkUpgradeError as SparkUpgradeException
+from solstice.errors import StreamingQueryError as StreamingQueryException
+from solstice.errors import UnsupportedOperationError as UnsupportedOperationException
+
+__all__ = [
+    "AnalysisException",
+    "ArithmeticException",
+    "ArrayIndexOutOfBoundsException",
+    "DateTimeException",
+    "IllegalArgumentException",
+    "NumberFormatException",
+    "ParseException",
+    "PySparkException",
+    "PythonException",
+    "QueryExecutionException",
+    "SparkNoSuchElementException",
+    "SparkRuntimeException",
+    "SparkUpgradeException",
+    "StreamingQueryException",
+    "UnsupportedOperationException",
+]
