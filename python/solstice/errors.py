@@ -177,18 +177,24 @@ class RowFailure:
 
 
 class PublishError(PubSubError):
-    """Some rows were not published: ``failures`` says which and why, by row; ``published`` counts the others."""
+    """Some rows were not published.
+
+    Of the first ``taken`` rows that were given, ``failures`` says which were not and why, by row; ``published`` counts
+    the others. The rows after them, if there are more, were not looked at.
+    """
 
     def __init__(
         self,
         message: str,
         *,
+        taken: int = 0,
         published: int = 0,
         failures: tuple[RowFailure, ...] = (),
         code: str | None = None,
         remedy: str | None = None,
     ) -> None:
         super().__init__(message, code=code, remedy=remedy)
+        self.taken = taken
         self.published = published
         self.failures = failures
 

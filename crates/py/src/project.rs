@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use arrow_array::{RecordBatch, RecordBatchIterator};
+use arrow_array::{RecordBatch, RecordBatchIterator, RecordBatchReader};
 use arrow_schema::{ArrowError, Schema};
 use pyo3::prelude::*;
 use solstice_core::error::{Error, ErrorKind, Result};
@@ -38,6 +38,7 @@ impl Projection {
     /// The projected rows of all batches of `data`, and which rows of it were corrupt.
     fn project(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<(ArrowStream, Vec<usize>)> {
         let batches = import_stream(data)?;
+        let nothing = RecordBatch::new_empty(batches.schema());
         call(py, || {
             let mut core = self.core.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             let mut rows: Vec<RecordBatch> = vec![];
@@ -50,7 +51,11 @@ impl Projection {
                 before += batch.num_rows();
                 rows.push(projected.rows);
             }
-            let schema = rows.first().map_or_else(|| Schema::new(core.payload_fields()).into(), RecordBatch::schema);
+            if rows.is_empty() {
+                // pyarrow makes a stream without batches of a batch without rows.
+                rows.push(core.project(&nothing)?.rows);
+            }
+            let schema = rows[0].schema();
             let reader = RecordBatchIterator::new(rows.into_iter().map(Ok), schema);
             Ok((ArrowStream::new(Box::new(reader)), corrupt))
         })

@@ -109,6 +109,7 @@ fn publish_error(py: Python<'_>, rows: &Unpublished) -> PyResult<PyErr> {
         failures.append(row_failure.call1((rows, reason.as_ref(), *column, code.map(status_name)))?)?;
     }
     let fields = PyDict::new(py);
+    fields.set_item("taken", rows.taken)?;
     fields.set_item("published", rows.published)?;
     fields.set_item("failures", failures.to_tuple())?;
     fields.set_item("code", rows.error.code.map(status_name))?;

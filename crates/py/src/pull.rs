@@ -209,7 +209,7 @@ impl PulledBatch {
             Ok(puller.acknowledge(self.ticket, ack_ids))
         })?;
         Pending::start(py, async move {
-            let mut outcome = acknowledged.await.map_err(|_| puller::closed())?;
+            let mut outcome = acknowledged.await.map_err(|_| puller::unanswered())?;
             let error = outcome.error.take();
             lock(&settled).outcome = outcome;
             error.map_or(Ok(()), Err)
@@ -227,7 +227,7 @@ impl PulledBatch {
         })?;
         Pending::start(py, async move {
             // Deliveries whose lease has ended are with Pub/Sub already.
-            let outcome = given_back.await.map_err(|_| puller::closed())?;
+            let outcome = given_back.await.map_err(|_| puller::unanswered())?;
             outcome.error.map_or(Ok(()), Err)
         })
     }

@@ -128,7 +128,10 @@ def _raw_message(line: bytes) -> dict[str, Any]:
 
 def _json_message(line: bytes) -> dict[str, Any]:
     _check_size(line)
-    message = json.loads(line)
+    try:
+        message = json.loads(line)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
     if not isinstance(message, dict):
         raise ValueError(f"expected a JSON object, got {type(message).__name__}")
     if unknown := sorted(set(message).difference(_FIELDS, _SERVER_FIELDS)):
@@ -139,10 +142,14 @@ def _json_message(line: bytes) -> dict[str, Any]:
     for name, value in (attributes or {}).items():
         if not isinstance(value, str):
             raise ValueError(f"the value of attribute {name!r} is no string")
+    ordering_key = _optional(message, "ordering_key", str)
+    # JSON can hold half of a surrogate pair, which no message can: a UnicodeEncodeError is a ValueError.
+    for text in (ordering_key or "", *(attributes or {}), *(attributes or {}).values()):
+        text.encode()
     return {
         "data": _data(message),
         "attributes": attributes and list(attributes.items()),
-        "ordering_key": _optional(message, "ordering_key", str),
+        "ordering_key": ordering_key,
     }
 
 
@@ -196,6 +203,7 @@ def _by_line(error: PublishError) -> PublishError:
     more = "; and more" if len(error.failures) > len(shown) else ""
     return PublishError(
         f"published {error.published} messages; failed: {'; '.join(shown)}{more}.",
+        taken=error.taken,
         published=error.published,
         failures=error.failures,
         code=error.code,

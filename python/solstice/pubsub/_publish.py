@@ -78,8 +78,9 @@ def publish(topic: str, data: Any, *, return_ids: bool = False, **options: Unpac
 
     Rows of one ordering key are published in their order. When one fails, the later ones of its key are not sent.
 
-    Raises :class:`~solstice.errors.PublishError`, which says which rows failed and why, and how many were published.
-    What the service would refuse is found before anything of its record batch is sent.
+    Raises :class:`~solstice.errors.PublishError`, which says which rows failed and why, and how many were published and
+    taken: when nothing more can be sent, what follows is not looked at. What the service would refuse is found before
+    anything of its record batch is sent.
     """
     return _run(Publisher(topic, _keep_ids=return_ids, **options), data)
 

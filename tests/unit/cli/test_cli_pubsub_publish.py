@@ -105,6 +105,9 @@ def test_what_pull_writes_can_be_published(emulator):
         (b'{"data": "x", "attributes": {"k": 1}}', "attribute 'k' is no string"),
         (b'{"data": "x", "attributes": []}', "'attributes' is no object"),
         (b'{"data": "\xff"}', "utf-8"),
+        (b'{"data": ' + b"[" * 200_000, "nested too deeply"),
+        (b'{"data": "x", "attributes": {"k": "\\ud800"}}', "surrogates"),
+        (b'{"data": "x", "ordering_key": "\\ud800"}', "surrogates"),
     ],
 )
 def test_a_bad_line_is_named_and_nothing_after_it_is_sent(emulator, bad, problem):

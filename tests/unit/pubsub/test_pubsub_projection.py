@@ -46,6 +46,13 @@ def test_metadata_columns_come_first_and_are_not_copied() -> None:
     assert kept == [buffer.address for buffer in given["message_id"].buffers() if buffer]
 
 
+def test_a_batch_without_rows_is_one_with_the_same_columns() -> None:
+    projection = Projection("json", SCHEMA, metadata=["message_id"])
+    batch, corrupt = projection.project(raw(PAYLOADS).slice(0, 0))
+    assert (batch.num_rows, corrupt) == (0, [])
+    assert batch.schema == projection.project(raw(PAYLOADS)).batch.schema
+
+
 def test_dropmalformed_drops_the_metadata_of_corrupt_rows_too() -> None:
     batch, corrupt = Projection("json", SCHEMA, mode="dropMalformed", metadata=["message_id"]).project(raw(PAYLOADS))
     assert batch["message_id"].to_pylist() == ["m0", "m3"]

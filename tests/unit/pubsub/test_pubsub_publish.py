@@ -161,6 +161,19 @@ def test_rows_before_the_refused_batch_are_published_and_counted(emulator):
     assert emulator.published(TOPIC) == caught.value.published == 2
 
 
+def test_an_error_tells_all_rows_to_publish_again_also_those_that_were_not_looked_at(emulator):
+    rows = [b"%d" % row for row in range(10)]
+    broken = pa.array([*rows[:5], None, *rows[6:]], pa.binary())
+    table = pa.Table.from_batches(pa.table({"data": broken}).to_batches(max_chunksize=2))
+    with pytest.raises(PublishError, match="and what follows row 5") as caught:
+        publish(TOPIC, table)
+    again = [row for failure in caught.value.failures for row in failure.rows]
+    again += range(caught.value.taken, len(rows))
+    assert again == list(range(4, 10))
+    publish(TOPIC, pa.table({"data": [rows[row] for row in again]}))
+    assert emulator.published(TOPIC) == len(rows)
+
+
 def test_a_missing_topic_says_so_at_once(emulator):
     began = time.monotonic()
     with pytest.raises(NotFoundError, match="projects/test/topics/nobody") as caught:

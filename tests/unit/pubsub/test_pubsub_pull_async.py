@@ -1,6 +1,7 @@
 """Pulling in an event loop, against a real emulator."""
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -141,6 +142,36 @@ def test_an_ack_whose_wait_was_cancelled_goes_on_and_can_be_waited_for_again(emu
             assert emulator.counters(SUBSCRIPTION)["acked"] == 10
 
     asyncio.run(consume())
+
+
+def test_an_ack_that_has_no_answer_at_the_end_does_not_say_that_the_messages_were_given_back(emulator) -> None:
+    send(emulator, 10)
+    emulator.faults.delay("Acknowledge", 60)
+
+    async def consume() -> None:
+        async with puller_of(emulator) as puller:
+            batch = await anext(puller)
+            acking = asyncio.create_task(batch.ack())
+            await asyncio.sleep(0)
+        with pytest.raises(PullerClosedError, match="before Pub/Sub answered"):
+            await acking
+
+    asyncio.run(consume())
+
+
+def test_tasks_that_wait_for_one_ack_all_hear_of_it(emulator) -> None:
+    send(emulator, 10)
+    emulator.faults.delay("Acknowledge", 0.3)
+
+    async def consume() -> None:
+        async with puller_of(emulator) as puller:
+            batch = await anext(puller)
+            await asyncio.wait_for(asyncio.gather(*(batch.ack() for _ in range(5))), 20)
+
+    descriptors = len(os.listdir("/proc/self/fd"))
+    asyncio.run(consume())
+    assert len(os.listdir("/proc/self/fd")) <= descriptors + 1  # the connection to the emulator
+    assert emulator.counters(SUBSCRIPTION)["acked"] == 10
 
 
 def test_a_batch_is_of_no_use_after_the_end(emulator) -> None:

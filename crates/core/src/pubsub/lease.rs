@@ -1,5 +1,6 @@
 //! Leases: deliveries that came together, until when they are ours, and how long to ask for.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use arrow_array::{Array, StringArray};
@@ -21,8 +22,8 @@ pub struct Lease {
     pub deadline: Instant,
     /// The deadline passed: Pub/Sub may have given copies to somebody else.
     pub expired: bool,
-    /// How many of the deliveries Pub/Sub said it has taken back while the others are still ours.
-    pub lost: usize,
+    /// The deliveries that Pub/Sub said it has taken back while the others are still ours.
+    pub lost: HashSet<String>,
     /// How long the lease was when it was last granted.
     pub length: Duration,
     /// The extension that is under way, if there is one, and what it asks for.
@@ -33,7 +34,7 @@ impl Lease {
     /// A new lease of deliveries that came at `received_at`.
     pub fn new(ack_ids: StringArray, received_at: Instant, length: Duration) -> Self {
         let deadline = received_at + length;
-        Self { ack_ids, received_at, deadline, expired: false, lost: 0, length, extension: None }
+        Self { ack_ids, received_at, deadline, expired: false, lost: HashSet::new(), length, extension: None }
     }
 
     /// How many deliveries it covers.
@@ -48,13 +49,27 @@ impl Lease {
 
     /// The deliveries from `from` on, `count` of them, as a lease of their own.
     pub fn slice(&self, from: usize, count: usize) -> Self {
-        Self { ack_ids: self.ack_ids.slice(from, count), ..self.clone() }
+        let ack_ids = self.ack_ids.slice(from, count);
+        let lost = among(&ack_ids, &self.lost).collect();
+        Self { ack_ids, lost, ..*self }
+    }
+
+    /// Pub/Sub said that these deliveries are no longer ours. Returns how many of them were, until now.
+    pub fn lose(&mut self, gone: &HashSet<String>) -> usize {
+        let before = self.no_longer_ours();
+        self.lost.extend(among(&self.ack_ids, gone));
+        self.no_longer_ours() - before
     }
 
     /// How many of its deliveries Pub/Sub may give, or has given, to somebody else.
     pub fn no_longer_ours(&self) -> usize {
-        if self.expired { self.len() } else { self.lost }
+        if self.expired { self.len() } else { self.lost.len() }
     }
+}
+
+fn among(ack_ids: &StringArray, wanted: &HashSet<String>) -> impl Iterator<Item = String> {
+    let ids = if wanted.is_empty() { None } else { Some(ack_ids.iter().flatten()) };
+    ids.into_iter().flatten().filter(|id| wanted.contains(*id)).map(str::to_owned)
 }
 
 /// How long deliveries are held.

@@ -345,21 +345,17 @@ impl Ledger {
 
     /// Pub/Sub said that these deliveries are no longer ours. Returns how many of them were held.
     pub fn lost(&mut self, gone: &HashSet<String>) -> usize {
-        let is_gone = |id: &str| gone.contains(id);
         let mut lost = 0;
         for _ in 0..self.buffer.len() {
             let Some(chunk) = self.pop() else { break };
-            let kept = runs(&chunk.lease.ack_ids, |id| !is_gone(id));
+            let kept = runs(&chunk.lease.ack_ids, |id| !gone.contains(id));
             lost += chunk.lease.len() - kept.iter().map(|run| run.1).sum::<usize>();
             for (from, count) in kept {
                 self.push_back(chunk.slice(from, count));
             }
         }
         for lease in self.groups.values_mut().flat_map(|group| &mut group.leases) {
-            let count = lease.ack_ids.iter().flatten().filter(|id| is_gone(id)).count();
-            let new = count.saturating_sub(lease.no_longer_ours());
-            lease.lost = lease.lost.max(count);
-            lost += new;
+            lost += lease.lose(gone);
         }
         self.counters.expired += lost as u64;
         lost
@@ -378,7 +374,7 @@ impl Ledger {
         }
         for lease in self.groups.values_mut().flat_map(|group| &mut group.leases) {
             if !lease.expired && lease.deadline <= now {
-                expired += lease.len() - lease.lost;
+                expired += lease.len() - lease.lost.len();
                 lease.expired = true;
             }
         }

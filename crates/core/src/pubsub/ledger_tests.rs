@@ -125,3 +125,17 @@ fn a_ticket_that_is_split_is_settled_in_two_parts() {
     assert_eq!(nacks[0].value(0), "ack-13");
     assert_eq!((nacks[0].len(), ledger.held_rows(), ledger.held_bytes()), (7, 0, 0));
 }
+
+#[test]
+fn what_pub_sub_took_back_of_a_ticket_stays_with_its_part_when_it_is_split() {
+    let (mut ledger, now) = (ledger(), Instant::now());
+    ledger.add(chunk(0..10), now);
+    let taken = ledger.take(ONE, now).unwrap();
+    ledger.lost(&gone(&[3, 4, 5]));
+    let rest = ledger.split(taken.ticket, 2).unwrap();
+    assert_eq!((ledger.no_longer_ours(taken.ticket), ledger.no_longer_ours(rest)), (0, 3));
+    // Those that were lost before do not expire once more, and the others do.
+    assert_eq!(ledger.expire(now + LEASE), 7);
+    assert_eq!((ledger.no_longer_ours(taken.ticket), ledger.no_longer_ours(rest)), (2, 8));
+    assert_eq!(ledger.counters().expired, 10);
+}

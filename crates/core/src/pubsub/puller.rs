@@ -238,7 +238,8 @@ impl<B: AsMut<Ledger> + Send + 'static> Puller<B> {
                 log::warn!("{error} They come again when their leases end.")
             }
             Err(_) => {
-                log::warn!("{count} messages could not be given back in time; they come again when their leases end");
+                let name = &shared.options.subscription;
+                log::warn!("{name} was closed before Pub/Sub answered; what it held comes again when its leases end");
             }
         }
         self.keeper.0.abort();
@@ -300,6 +301,12 @@ impl Puller<Ledger> {
 pub fn closed() -> Error {
     Error::new(ErrorKind::Closed, "the puller was closed, and what it held was given back.")
         .with_remedy("Use batches inside the `with` block of their puller.")
+}
+
+/// The error of waiting for an answer of Pub/Sub when the puller was closed.
+pub fn unanswered() -> Error {
+    Error::new(ErrorKind::Closed, "the puller was closed before Pub/Sub answered; these messages may come again.")
+        .with_remedy("Close it after its batches are settled.")
 }
 
 impl<B: AsMut<Ledger> + Send + 'static> Shared<B> {

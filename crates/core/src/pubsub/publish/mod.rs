@@ -71,9 +71,11 @@ pub struct Published {
 pub struct Unpublished {
     /// What happened, in words.
     pub error: Error,
-    /// Rows with a server id.
+    /// Rows that were taken; those after them were not looked at.
+    pub taken: u64,
+    /// Of them, rows with a server id.
     pub published: u64,
-    /// The other rows.
+    /// The other rows that were taken.
     pub failures: Vec<Failure>,
 }
 
@@ -191,7 +193,7 @@ impl Publisher {
             Some(error) if published == 0 => Err(PublishFailure::Topic(error)),
             _ => {
                 let error = self.inner.error(rows, published, &failures, fatal);
-                Err(PublishFailure::Rows(Box::new(Unpublished { error, published, failures })))
+                Err(PublishFailure::Rows(Box::new(Unpublished { error, taken: rows, published, failures })))
             }
         }
     }
@@ -250,6 +252,7 @@ impl Inner {
     }
 
     fn error(&self, rows: u64, published: u64, failures: &[Failure], fatal: Option<Error>) -> Error {
+        let refused = failures.iter().any(|failure| failure.column.is_some());
         let mut message = format!("published {published} of {rows} rows to {}; failed: ", self.topic);
         // First the causes, then what was not sent because of them.
         let (causes, others): (Vec<_>, Vec<_>) = failures.iter().partition(|failure| failure.is_cause());
@@ -265,14 +268,16 @@ impl Inner {
         let code = failures.iter().find_map(|failure| failure.code);
         let (kind, fix) = match fatal {
             Some(error) => (error.kind, error.remedy),
-            None if failures.iter().any(|failure| failure.column.is_some()) => {
-                (ErrorKind::InvalidRequest, Some("Correct these rows.".to_owned()))
-            }
+            None if refused => (ErrorKind::InvalidRequest, Some("Correct these rows.".to_owned())),
             None => (ErrorKind::PubSub, None),
         };
-        let again =
-            "Publish only the failed rows again, the error lists them; one that got no answer may have arrived.";
-        let remedy = fix.map_or_else(|| again.to_owned(), |fix| format!("{fix} {again}"));
+        // When it has ended early, whoever gave the rows may have more of them.
+        let ended = refused || self.outbox.is_stopped();
+        let rest = if ended { format!(", and what follows row {}", rows.saturating_sub(1)) } else { String::new() };
+        let again = format!(
+            "Publish only the failed rows again, the error lists them{rest}; one that got no answer may have arrived."
+        );
+        let remedy = fix.map_or_else(|| again.clone(), |fix| format!("{fix} {again}"));
         Error { kind, message, remedy: Some(remedy), code }
     }
 }

@@ -98,7 +98,12 @@ impl Sender {
 
     fn given_up(&self, status: &Status) -> Failed {
         let doing = format!("publishing to {} did not succeed within {} s", self.topic, self.timeout.as_secs_f64());
-        Failed::new(Error::from_status(&doing, status), true)
+        let mut error = Error::from_status(&doing, status);
+        if status.code() == Code::Cancelled {
+            // Some servers cancel a call at its deadline, and may be a moment before our own clock.
+            error = Error::from_status(&doing, &Status::deadline_exceeded(status.message()));
+        }
+        Failed::new(error, true)
     }
 
     fn interrupted(&self) -> Failed {
