@@ -1,8 +1,9 @@
 """Receive, publish and project: messages per second of one core's time, ours and the official client's, in one run.
 
 The emulator runs in this process, each measured client in a process of its own (``_pubsub_client.py``), which reports
-the CPU time it used itself. Cores: what a client costs is CPU time, so the figures hold while the server has a core of
-its own; the emulator's own rate is by the clock.
+the CPU time it used itself: the figures hold while the server has a core of its own. The emulator's own rate is by the
+clock. Every case, ours or a peer's, runs ``RUNS`` times and the best run counts: whatever else the machine does only
+ever adds to the CPU time.
 """
 
 import json
@@ -10,7 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from pubsub_authority import Authority, ServiceAccount, TokenServer
 from solstice.testing import PubSubEmulator
 
 CLIENT = Path(__file__).with_name("_pubsub_client.py")
+RUNS = 3
 TOPIC, SUBSCRIPTION = "projects/bench/topics/events", "projects/bench/subscriptions/events"
 OUR_MESSAGES = {200: 2_000_000, 1_000: 600_000}
 OFFICIAL_MESSAGES = {200: 60_000, 1_000: 60_000}
@@ -57,16 +59,29 @@ def served(tls: Authority | None = None) -> Iterator[tuple[PubSubEmulator, dict[
 
 def received(case: str, count: int, size: int, tls: Authority | None = None) -> dict[str, float]:
     """Fill a subscription, then let one client drain it."""
-    with served(tls) as (_, environment):
-        measure("publish", count, size, environment, topic=TOPIC)
-        return measure(case, count, size, environment, subscription=SUBSCRIPTION)
+
+    def once() -> dict[str, float]:
+        with served(tls) as (_, environment):
+            measure("publish", count, size, environment, topic=TOPIC)
+            return measure(case, count, size, environment, subscription=SUBSCRIPTION)
+
+    return best(once)
 
 
 def published(case: str, count: int, size: int, tls: Authority | None = None) -> dict[str, float]:
     """Let one client publish to a topic without subscriptions: nothing is kept."""
-    with served(tls) as (emulator, environment):
-        emulator.create_topic(f"{TOPIC}-unread")
-        return measure(case, count, size, environment, topic=f"{TOPIC}-unread")
+
+    def once() -> dict[str, float]:
+        with served(tls) as (emulator, environment):
+            emulator.create_topic(f"{TOPIC}-unread")
+            return measure(case, count, size, environment, topic=f"{TOPIC}-unread")
+
+    return best(once)
+
+
+def best(once: Callable[[], dict[str, float]]) -> dict[str, float]:
+    """The run that took the least CPU time a message."""
+    return max((once() for _ in range(RUNS)), key=rate)
 
 
 def rate(figures: dict[str, float]) -> float:
@@ -104,7 +119,8 @@ def message_rows(size: int, notes: list[str]) -> list[Row]:
 
 def projection_rows() -> list[Row]:
     """JSON documents into seven typed columns."""
-    figures = {case: measure(case, 400_000, 200, {}) for case in ("json", "json-polars", "json-pyarrow")}
+    cases = ("json", "json-polars", "json-pyarrow")
+    figures = {case: best(lambda case=case: measure(case, 400_000, 200, {})) for case in cases}
     return [
         Row(
             "JSON to 7 columns",

@@ -38,7 +38,10 @@ class PubSubFaults:
         self._native.cut_streams(_at_least(0, "after", after), None if times is None else _at_least(1, "times", times))
 
     def duplicate(self, every: int = 1) -> None:
-        """Deliver every n-th message twice, under two ack ids; acknowledging either acknowledges the message."""
+        """Deliver every n-th message twice, under two ack ids; acknowledging either acknowledges the message.
+
+        But not once the other one was given back or has expired: then the message comes again all the same.
+        """
         self._native.duplicate(_at_least(1, "every", every))
 
     def drop_acks(self, *, times: int = 1) -> None:
