@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::pubsub::connection::{Connection, Opened};
 use crate::pubsub::credentials::Token;
 use crate::pubsub::framed::{FRAME_HEAD_BYTES, FramedChannel};
-use crate::pubsub::wire::{AcknowledgeRequest, Empty, ModifyAckDeadlineRequest, StreamingPullRequest, path};
+use crate::pubsub::wire::{Empty, StreamingPullRequest, path};
 
 /// The longest a unary call may take.
 pub const CALL_DEADLINE: Duration = Duration::from_secs(30);
@@ -36,23 +36,6 @@ impl Client {
         let opened = connection.open().await?;
         let grpc = Grpc::new(opened.channel.clone()).max_decoding_message_size(MAX_RESPONSE_BYTES);
         Ok(Self { grpc, opened })
-    }
-
-    /// Acknowledge deliveries; the caller keeps to the limits of a request.
-    pub async fn acknowledge(&self, subscription: &str, ack_ids: Vec<String>) -> std::result::Result<(), Status> {
-        let request = AcknowledgeRequest { subscription: subscription.to_owned(), ack_ids };
-        self.unary::<_, Empty>(path::ACKNOWLEDGE, &request).await.map(|_| ())
-    }
-
-    /// Extend leases, or end them with 0; the caller keeps to the limits of a request.
-    pub async fn modify_ack_deadline(
-        &self,
-        subscription: &str,
-        ack_ids: Vec<String>,
-        ack_deadline_seconds: i32,
-    ) -> std::result::Result<(), Status> {
-        let request = ModifyAckDeadlineRequest { subscription: subscription.to_owned(), ack_deadline_seconds, ack_ids };
-        self.unary::<_, Empty>(path::MODIFY_ACK_DEADLINE, &request).await.map(|_| ())
     }
 
     /// Publish an encoded `PublishRequest` (`framed`: with the head that gRPC puts before it) within `deadline`; gives
