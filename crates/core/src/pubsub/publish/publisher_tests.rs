@@ -261,11 +261,11 @@ fn a_topic_that_is_not_there_ends_it_at_once_as_an_error_of_the_topic() {
     run(async {
         let (server, client) = start(|_, _| Reply::new(Err(Code::NotFound))).await;
         let publisher = publisher(client, &options());
-        let mut taken = true;
-        for first in (0..100_000).step_by(1_000) {
-            taken = taken && publisher.feed(&unordered(first..first + 1_000)).await.unwrap();
+        let mut first = 0;
+        while publisher.feed(&unordered(first..first + 1_000)).await.unwrap() {
+            first += 1_000;
+            assert!(first < 10_000_000, "it takes rows for ever");
         }
-        assert!(!taken);
         let PublishFailure::Topic(error) = publisher.flush().await.unwrap_err() else { panic!("about rows") };
         assert_eq!(error.kind, ErrorKind::NotFound);
         assert!(server.calls.load(Ordering::SeqCst) < 5_000);
