@@ -1,12 +1,18 @@
 """Fixtures shared by all tests: one Spark session for every module that asks for one."""
 
 import os
+import signal
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from solstice._core.java import spark_environment
+
+
+def pytest_configure() -> None:
+    """A shell starts its background jobs with Ctrl-C ignored, and tests press it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
