@@ -9,7 +9,6 @@ file keeps to Spark's order of calls.
 import gc
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -20,28 +19,19 @@ from solstice.errors import PartUnavailableError, UnsupportedTriggerError
 from solstice.pubsub._agent import AgentProcess, Batch
 from solstice.pubsub._connection import connection
 from solstice.pubsub._options import resource_name
+from solstice.pubsub._parts import AgentPart
+from solstice.pubsub._shape import Shape
 
 # Without a wait Spark asks 65 times a second when there is nothing to read.
 _IDLE_WAIT_MS = 500
 
 
-@dataclass(frozen=True)
-class PubSubPartition(InputPartition):  # type: ignore[misc]
-    """One part of a batch and where to read it."""
-
-    socket: str
-    token: str = field(repr=False)
-    epoch: str
-    seq: int
-    index: int
-    rows: int
-
-
 class PubSubStreamReader(DataSourceStreamReader):  # type: ignore[misc]
     """Spark's view of a subscription. The agent starts with the first ``latestOffset``, in the planner only."""
 
-    def __init__(self, values: OptionValues) -> None:
+    def __init__(self, values: OptionValues, shape: Shape) -> None:
         self._values = values
+        self._shape = shape
         self._subscription = resource_name("subscriptions", values["subscriptionId"], values)
         connection(values)  # so that a wrong address fails at load
         self._agent: AgentProcess | None = None
@@ -92,29 +82,19 @@ class PubSubStreamReader(DataSourceStreamReader):  # type: ignore[misc]
                 remedy="Restart the query; nothing is lost.",
             )
         return [
-            PubSubPartition(agent.socket, agent.token, end["epoch"], end["seq"], index, rows)
+            AgentPart(agent.socket, agent.token, end["epoch"], end["seq"], index, rows)
             for index, rows in enumerate(batch.parts)
         ]
 
-    def read(self, partition: PubSubPartition | None) -> Iterator[Any]:
+    def read(self, partition: AgentPart | None) -> Iterator[Any]:
         """Stream one part; runs in a worker, which shares nothing with the planner."""
         if partition is None:  # Spark's way to run a plan without partitions
             return
         import pyarrow as pa
 
-        from solstice import _native
-
         _freeze_once()
-        part = _native.read_part(
-            partition.socket,
-            token=partition.token,
-            epoch=partition.epoch,
-            seq=partition.seq,
-            index=partition.index,
-            rows=partition.rows,
-        )
         try:
-            yield from pa.RecordBatchReader.from_stream(part)
+            yield from self._shape.rows(partition.open())
         except (pa.ArrowException, OSError) as error:
             raise PartUnavailableError(str(error)) from error
 

@@ -3,31 +3,12 @@
 from typing import Any
 
 from pyspark.sql.datasource import DataSource
-from pyspark.sql.types import (
-    BinaryType,
-    IntegerType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import StructType
 
 from solstice.errors import ConfigError
 from solstice.pubsub._options import SOURCE_OPTIONS
 from solstice.pubsub._reader import PubSubStreamReader
-
-RAW_SCHEMA = StructType(
-    [
-        StructField("message_id", StringType()),
-        StructField("publish_time", TimestampType()),
-        StructField("data", BinaryType()),
-        StructField("attributes", MapType(StringType(), StringType())),
-        StructField("ordering_key", StringType()),
-        StructField("delivery_attempt", IntegerType()),
-    ]
-)
-
+from solstice.pubsub._shape import RAW_SCHEMA, Shape
 
 class PubSubDataSource(DataSource):  # type: ignore[misc]
     """Pub/Sub as a Spark data source; constructed by Spark, in several processes."""
@@ -54,4 +35,4 @@ class PubSubDataSource(DataSource):  # type: ignore[misc]
         return self._reader()
 
     def _reader(self) -> PubSubStreamReader:
-        return PubSubStreamReader(SOURCE_OPTIONS.parse(dict(self.options)))
+        return PubSubStreamReader(SOURCE_OPTIONS.parse(dict(self.options)), Shape())

@@ -21,6 +21,7 @@ from solstice.errors import AlreadyExistsError, NotFoundError, PermissionDeniedE
 from solstice.pubsub._admin import Admin
 from solstice.pubsub._options import SOURCE_OPTIONS
 from solstice.pubsub._reader import PubSubStreamReader
+from solstice.pubsub._shape import Shape
 from solstice.testing import PubSubEmulator
 
 TOPIC = "projects/p/topics/events"
@@ -172,7 +173,7 @@ def test_a_call_that_is_denied_names_project_and_role(emulator, shell) -> None:
 def reader(emulator: PubSubEmulator) -> PubSubStreamReader:
     """A reader whose agent has checked the subscription and pulls."""
     given = {"subscriptionId": SUBSCRIPTION, "emulatorHost": emulator.address}
-    built = PubSubStreamReader(SOURCE_OPTIONS.parse(given))
+    built = PubSubStreamReader(SOURCE_OPTIONS.parse(given), Shape())
     built.latestOffset(built.initialOffset(), ReadMaxRows(1))
     return built
 

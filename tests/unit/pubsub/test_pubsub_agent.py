@@ -29,6 +29,7 @@ from solstice.errors import (
 from solstice.pubsub import publish
 from solstice.pubsub._options import SOURCE_OPTIONS
 from solstice.pubsub._reader import PubSubStreamReader
+from solstice.pubsub._shape import Shape
 from solstice.testing import PubSubEmulator
 
 TOPIC = "projects/test/topics/events"
@@ -51,7 +52,7 @@ def new_reader(emulator: PubSubEmulator) -> Iterator[Callable[..., PubSubStreamR
     def build(*, started: bool = True, **options: str) -> PubSubStreamReader:
         """A reader; started while the subscription is empty, its first cut is none."""
         given = {"subscriptionId": SUBSCRIPTION, "emulatorHost": emulator.address} | options
-        readers.append(PubSubStreamReader(SOURCE_OPTIONS.parse(given)))
+        readers.append(PubSubStreamReader(SOURCE_OPTIONS.parse(given), Shape()))
         if started:
             assert readers[-1].latestOffset(START, ReadMaxRows(10)) == START
         return readers[-1]
@@ -182,8 +183,9 @@ import sys
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from solstice.pubsub._options import SOURCE_OPTIONS
 from solstice.pubsub._reader import PubSubStreamReader
+from solstice.pubsub._shape import Shape
 options = {"subscriptionId": sys.argv[1], "emulatorHost": sys.argv[2]}
-reader = PubSubStreamReader(SOURCE_OPTIONS.parse(options))
+reader = PubSubStreamReader(SOURCE_OPTIONS.parse(options), Shape())
 reader.latestOffset({"epoch": "", "seq": 0}, ReadMaxRows(10))
 print("pulling", flush=True)
 sys.stdin.read()

@@ -23,6 +23,7 @@ from solstice.pubsub import publish
 from solstice.pubsub._admin import Admin
 from solstice.pubsub._options import SOURCE_OPTIONS
 from solstice.pubsub._reader import PubSubStreamReader
+from solstice.pubsub._shape import Shape
 from solstice.testing import PubSubEmulator
 
 TOPIC = "projects/p/topics/events"
@@ -280,7 +281,7 @@ def read(reader: PubSubStreamReader, count: int) -> list[bytes]:
 
 def new_reader(address: str, credentials: Path) -> PubSubStreamReader:
     options = {"subscriptionId": SUBSCRIPTION, "endpoint": address, "credentialsFile": str(credentials)}
-    return PubSubStreamReader(SOURCE_OPTIONS.parse(options))
+    return PubSubStreamReader(SOURCE_OPTIONS.parse(options), Shape())
 
 
 def test_a_query_reads_and_acknowledges_while_its_token_changes(server, tokens, account) -> None:

@@ -1,0 +1,32 @@
+"""The parts of a batch: what the planner sends to the tasks, and how a task opens one."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import InputPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class AgentPart(InputPartition):  # type: ignore[misc]
+    """A part that the agent of the query holds."""
+
+    socket: str
+    token: str = field(repr=False)
+    epoch: str
+    seq: int
+    index: int
+    rows: int
+
+    def open(self) -> "pa.RecordBatchReader":
+        """The rows as raw batches; the reader fails unless all of them come."""
+        import pyarrow as pa
+
+        from solstice import _native
+
+        part = _native.read_part(
+            self.socket, token=self.token, epoch=self.epoch, seq=self.seq, index=self.index, rows=self.rows
+        )
+        return pa.RecordBatchReader.from_stream(part)
