@@ -262,6 +262,7 @@ SINK_OPTIONS = OptionTable(
         ),
         *_PUBLISH,
         Option("checkpointLocation", text(), "Spark's own option of a streaming query."),
+        Option("queryName", text(), "Spark's own option of a streaming query."),
     ),
 )
 
