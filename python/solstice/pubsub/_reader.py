@@ -16,6 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from solstice._core.options import OptionValues
 from solstice.errors import PartUnavailableError, UnsupportedTriggerError
+from solstice.pubsub._admin import ensure_subscription
 from solstice.pubsub._agent import AgentProcess, Batch
 from solstice.pubsub._connection import connection
 from solstice.pubsub._options import resource_name
@@ -53,7 +54,7 @@ class PubSubStreamReader(DataSourceStreamReader):  # type: ignore[misc]
                 remedy="Use .trigger(processingTime=...), which is also the default.",
             )
         if self._agent is None:
-            self._agent = AgentProcess.start(self._subscription, connection(self._values), self._values)
+            self._agent = self._start_agent()
         batch = self._agent.cut(
             start,
             max_rows=limit.max_rows,
@@ -65,6 +66,14 @@ class PubSubStreamReader(DataSourceStreamReader):  # type: ignore[misc]
             return start  # the same object: Spark compares the JSON text
         self._batch = batch
         return batch.end
+
+    def _start_agent(self) -> AgentProcess:
+        if self._values["createSubscription"]:
+            ensure_subscription(self._values)
+        # The log drops messages that it has seen.
+        always = ("message_id",) if self._values["delivery"] == "log" else ()
+        selection = self._shape.selection(always)
+        return AgentProcess.start(self._subscription, connection(self._values), self._values, selection)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The parts of the batch that ends at ``end``.
@@ -94,7 +103,7 @@ class PubSubStreamReader(DataSourceStreamReader):  # type: ignore[misc]
 
         _freeze_once()
         try:
-            yield from self._shape.rows(partition.open())
+            yield from self._shape.rows(partition.open(), partition.origin)
         except (pa.ArrowException, OSError) as error:
             raise PartUnavailableError(str(error)) from error
 
