@@ -117,9 +117,16 @@ class PulledBatch:
 
 class Projection:
     def __new__(
-        cls, format: str, schema: object, mode: str, *, metadata: list[str], avro_schema: str | None = None
+        cls,
+        format: str,
+        schema: object,
+        mode: str,
+        *,
+        metadata: list[str],
+        avro_schema: str | None = None,
+        reasons: bool = False,
     ) -> Projection: ...
-    def project(self, data: object) -> tuple[ArrowStream, list[int]]: ...
+    def project(self, data: object) -> tuple[ArrowStream, list[int], list[str]]: ...
     def payload_columns(self) -> ArrowStream: ...
 
 class Composer:

@@ -23,6 +23,11 @@ class AgentPart(InputPartition):  # type: ignore[misc]
     index: int
     rows: int
 
+    @property
+    def origin(self) -> dict[str, str]:
+        """What names the part to people: dead letters carry it."""
+        return {"epoch": self.epoch, "seq": str(self.seq), "part": str(self.index)}
+
     def open(self) -> "pa.RecordBatchReader":
         """The rows as raw batches; the reader fails unless all of them come."""
         import pyarrow as pa
@@ -42,6 +47,11 @@ class LogPart(InputPartition):  # type: ignore[misc]
     location: str
     file: str
     rows: int
+
+    @property
+    def origin(self) -> dict[str, str]:
+        """What names the part to people: dead letters carry it."""
+        return {"file": self.file}
 
     def open(self) -> "Iterator[pa.RecordBatch]":
         """The rows as raw batches; fails unless all of them are there."""

@@ -15,7 +15,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
 from solstice._core.options import OptionValues
-from solstice.errors import ConfigError, PartUnavailableError, UnsupportedTriggerError
+from solstice.errors import PartUnavailableError, UnsupportedTriggerError
+from solstice.pubsub._admin import ensure_subscription
 from solstice.pubsub._agent import AgentProcess
 from solstice.pubsub._connection import connection
 from solstice.pubsub._delivery import AgentDelivery, Delivery
@@ -37,7 +38,8 @@ class PubSubStreamReader(DataSourceStreamReader):  # type: ignore[misc]
         self._shape = shape
         self._subscription = resource_name("subscriptions", values["subscriptionId"], values)
         connection(values)  # so that a wrong address fails at load
-        _check_delivery(values)
+        if values["logPath"] is not None:
+            check_location(values["logPath"])
         self._agent: AgentProcess | None = None
         self._delivery: Delivery | None = None
 
@@ -72,13 +74,21 @@ class PubSubStreamReader(DataSourceStreamReader):  # type: ignore[misc]
     def _deliver(self) -> Delivery:
         """The delivery of this life, which begins here."""
         if self._agent is None:
-            self._agent = AgentProcess.start(self._subscription, connection(self._values), self._values)
+            self._agent = self._start_agent()
         if self._delivery is None:
             log = self._values["delivery"] == "log"
             self._delivery = (
                 LogDelivery(self._agent, self._subscription, self._values) if log else AgentDelivery(self._agent)
             )
         return self._delivery
+
+    def _start_agent(self) -> AgentProcess:
+        if self._values["createSubscription"]:
+            ensure_subscription(self._values)
+        # The log drops messages that it has seen.
+        always = ("message_id",) if self._values["delivery"] == "log" else ()
+        selection = self._shape.selection(always)
+        return AgentProcess.start(self._subscription, connection(self._values), self._values, selection)
 
     def read(self, partition: AgentPart | LogPart | None) -> Iterator[Any]:
         """Stream one part; runs in a worker, which shares nothing with the planner."""
@@ -88,7 +98,7 @@ class PubSubStreamReader(DataSourceStreamReader):  # type: ignore[misc]
 
         _freeze_once()
         try:
-            yield from self._shape.rows(partition.open())
+            yield from self._shape.rows(partition.open(), partition.origin)
         except (pa.ArrowException, OSError) as error:
             raise PartUnavailableError(str(error)) from error
 
@@ -102,26 +112,6 @@ class PubSubStreamReader(DataSourceStreamReader):  # type: ignore[misc]
             self._agent.close()
             self._agent = None
             self._delivery = None
-
-
-def _check_delivery(values: OptionValues) -> None:
-    """Of ``delivery`` and ``logPath``, neither is of use without the other."""
-    location = values["logPath"]
-    if values["delivery"] == "log":
-        if location is None:
-            raise ConfigError(
-                'delivery is "log" and there is no logPath.',
-                option="logPath",
-                remedy="Give the folder of the log: a directory, or a place in an object store.",
-            )
-        check_location(location)
-    elif location is not None:
-        raise ConfigError(
-            f"logPath is '{location}', and delivery is {values['delivery']}, which has no log.",
-            option="logPath",
-            value=location,
-            remedy='Set delivery to "log", or leave logPath out.',
-        )
 
 
 _frozen_pid = 0

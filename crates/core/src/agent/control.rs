@@ -36,6 +36,10 @@ pub struct Config {
     pub max_outstanding_messages: i64,
     /// Flow control over all streams, and the bound on the agent's own buffer.
     pub max_outstanding_bytes: i64,
+    /// The columns of the rows; all of the raw schema by default.
+    pub columns: Option<Vec<String>>,
+    /// Attributes that are columns of their own.
+    pub attribute_columns: Vec<String>,
     /// Where workers connect.
     pub socket: PathBuf,
     /// What workers must show.

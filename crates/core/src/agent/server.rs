@@ -102,7 +102,7 @@ impl Agent {
             streams: config.streams,
             max_outstanding_messages: config.max_outstanding_messages,
             max_outstanding_bytes: config.max_outstanding_bytes,
-            selection: Selection::default(),
+            selection: Selection::new(config.columns.as_deref(), &config.attribute_columns)?,
             batch_rows: CHUNK_ROWS,
             linger: Duration::ZERO,
         };
