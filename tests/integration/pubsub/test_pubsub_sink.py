@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -38,9 +37,9 @@ def write(frame: Any, emulator: PubSubEmulator, **options: str) -> None:
     frame.write.format("pubsub").mode("append").options(**given).save()
 
 
-def start(frame: Any, emulator: PubSubEmulator, folder: Path, **options: str) -> Any:
+def start(frame: Any, emulator: PubSubEmulator, folder: Path, *, source: str = "pubsub", **options: str) -> Any:
     given = {"topicId": TOPIC, "emulatorHost": emulator.address, "checkpointLocation": str(folder)} | options
-    return frame.writeStream.format("pubsub").options(**given).queryName(folder.name).trigger(availableNow=True).start()
+    return frame.writeStream.format(source).options(**given).queryName("sink").trigger(availableNow=True).start()
 
 
 def received(emulator: PubSubEmulator, count: int) -> list[dict[str, Any]]:
@@ -62,21 +61,21 @@ def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
 
 
 def test_every_row_is_published_once_also_of_partitions_that_have_none(spark, emulator) -> None:
-    frame = spark.range(0, 25_000, 1, 3).selectExpr(
+    frame = spark.range(0, 37_500, 1, 3).where("id < 25000")
+    frame = frame.selectExpr(
         "cast(id as string) as Data",
         "map('half', cast(id % 2 as string)) as attributes",
         "cast(id % 7 as string) as ordering_key",
     )
-    write(
-        frame.where("Data != '0' or Data = '0'").unionByName(frame.where("false")),
-        emulator,
-        enableMessageOrdering="true",
-    )
+    write(frame, emulator, enableMessageOrdering="true")
     rows = received(emulator, 25_000)
     assert emulator.published(TOPIC) == 25_000
     assert Counter(int(row["data"]) for row in rows) == Counter(range(25_000))
     assert all(row["attributes"] == {"half": str(int(row["data"]) % 2)} for row in rows)
     assert all(row["ordering_key"] == str(int(row["data"]) % 7) for row in rows)
+    for key in range(7):
+        of_first_partition = [number for row in rows if (number := int(row["data"])) % 7 == key and number < 12_500]
+        assert of_first_partition == sorted(of_first_partition)
     write(frame.where("false"), emulator, enableMessageOrdering="true")
     assert emulator.published(TOPIC) == 25_000
 
@@ -123,62 +122,52 @@ def test_json_goes_through_pubsub_and_comes_back_as_the_same_rows(spark, emulato
     )
 
 
-def stamps(rows: list[dict[str, Any]]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for row in rows:
-        found.setdefault(row["attributes"]["id"], []).append(int(row["data"]))
-    return found
-
-
 def test_a_replayed_batch_and_a_retried_task_repeat_rows_under_the_same_dedup_attribute(
     spark, emulator, tmp_path
 ) -> None:
     spark.range(0, 4_000, 1, 2).write.parquet(str(tmp_path / "in"))
-    failed, published = tmp_path / "failed", tmp_path / "published"
-
-    def fail_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Fails one task once, when some of its rows are published."""
-        for batch in batches:
-            for first in range(0, batch.num_rows, 100):
-                yield batch.slice(first, 100)
-        try:
-            failed.touch(exist_ok=False)
-        except FileExistsError:
-            return
-        deadline = time.monotonic() + 60
-        while not published.exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
-        raise RuntimeError("after some rows were published")
-
-    def watch() -> None:
-        wait_until(lambda: failed.exists() and emulator.published(TOPIC) > 2_000, 60)
-        published.touch()
-
-    before = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "200")
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        source = spark.readStream.schema("id long").parquet(str(tmp_path / "in")).mapInArrow(fail_once, "id long")
-        frame = source.selectExpr("cast(id as string) as data")
-        options = {"dedupAttribute": "id", "batchSize": "100"}
-        query = start(frame, emulator, tmp_path / "checkpoint", **options)
+    spark.dataSource.register(failing_source())
+    frame = spark.readStream.schema("id long").parquet(str(tmp_path / "in")).selectExpr("cast(id as string) as data")
+    for source in ("failing_pubsub", "pubsub"):
+        query = start(frame, emulator, tmp_path / "checkpoint", source=source, dedupAttribute="id")
         assert query.awaitTermination(60)
-        after_retry = emulator.published(TOPIC)
-        assert after_retry > 4_000, "nothing was published twice"
-        (tmp_path / "checkpoint" / "commits" / "0").unlink()
-        (tmp_path / "checkpoint" / "commits" / ".0.crc").unlink(missing_ok=True)
-        query = start(frame, emulator, tmp_path / "checkpoint", **options)
-        assert query.awaitTermination(60)
-    finally:
-        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", before)
-        watcher.join()
-    assert emulator.published(TOPIC) == after_retry + 4_000
-    found = stamps(received(emulator, after_retry + 4_000))
+        for entry in (tmp_path / "checkpoint" / "commits").glob("*0*"):
+            entry.unlink()  # so that the next run replays the batch
+    assert emulator.published(TOPIC) == 6_000 + 4_000, "a task twice, then the whole batch"
+    found: dict[str, list[int]] = {}
+    for row in received(emulator, 10_000):
+        found.setdefault(row["attributes"]["id"], []).append(int(row["data"]))
     assert sorted(numbers[0] for numbers in found.values()) == list(range(4_000))
-    assert all(len(set(numbers)) == 1 and len(numbers) >= 2 for numbers in found.values())
-    assert {stamp.rsplit("/", 4)[0] for stamp in found} == {str(query.id)}
-    assert {tuple(stamp.split("/")[1:3]) for stamp in found} == {("0", "0"), ("0", "1")}
+    assert all(len(set(numbers)) == 1 for numbers in found.values())
+    assert Counter(len(numbers) for numbers in found.values()) == {2: 2_000, 3: 2_000}
+    places = {tuple(stamp.split("/")[:3]) for stamp in found}
+    assert places == {(str(query.id), "0", "0"), (str(query.id), "0", "1")}
+
+
+def failing_source() -> type:
+    """The data source, whose first attempt at the first partition fails when all is published."""
+    from pyspark import TaskContext
+
+    from solstice.pubsub._sink import PubSubStreamWriter
+    from solstice.pubsub._source import PubSubDataSource
+
+    class FailingWriter(PubSubStreamWriter):
+        def write(self, iterator: Iterator[pa.RecordBatch]) -> Any:
+            done = super().write(iterator)
+            task = TaskContext.get()
+            if task.partitionId() == 0 and task.attemptNumber() == 0:
+                raise RuntimeError("the first attempt always fails")
+            return done
+
+    class FailingSource(PubSubDataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "failing_pubsub"
+
+        def streamWriter(self, schema: Any, overwrite: bool) -> Any:
+            return FailingWriter(self._sink(schema, overwrite))
+
+    return FailingSource
 
 
 def workers_connected_to(port: int) -> list[int]:
@@ -197,10 +186,12 @@ def test_a_stopped_query_leaves_nobody_publishing(spark, emulator, tmp_path) -> 
     spark.range(0, 1_000, 1, 2).write.parquet(str(tmp_path / "in"))
     frame = spark.readStream.schema("id long").parquet(str(tmp_path / "in")).selectExpr("cast(id as string) as data")
     query = start(frame, emulator, tmp_path / "checkpoint")
-    wait_until(lambda: emulator.calls().get("Publish", 0) > 0)
-    assert workers_connected_to(emulator.port)
-    began = time.monotonic()
-    query.stop()
+    try:
+        wait_until(lambda: emulator.calls().get("Publish", 0) > 0)
+        assert workers_connected_to(emulator.port)
+    finally:
+        began = time.monotonic()
+        query.stop()
     wait_until(lambda: not workers_connected_to(emulator.port), 10)
     assert time.monotonic() - began < 10
     assert emulator.published(TOPIC) == 0

@@ -225,7 +225,7 @@ def test_another_row_in_the_same_place_has_another_dedup_attribute(emulator) -> 
 def test_an_attribute_that_is_there_already_is_no_dedup_attribute(emulator) -> None:
     writer = sink({**DATA, "attributes": TEXT_MAP}, emulatorHost=emulator.address, dedupAttribute="id")
     attributes = pa.array([[], [("id", "mine")]], pa.map_(pa.string(), pa.string()))
-    with pytest.raises(ConfigError, match="row 1 of column 'attributes'.*dedupAttribute"):
+    with pytest.raises(ConfigError, match=r"row 1 of column 'attributes'.*dedupAttribute"):
         writer.publish([pa.record_batch({"data": ["x", "y"], "attributes": attributes})], "q/0", 0)
     assert emulator.published(TOPIC) == 0
 
