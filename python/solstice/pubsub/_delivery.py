@@ -1,4 +1,4 @@
-"""How messages get to Spark for good. A delivery finds the batch that Spark plans next, and the parts its tasks read."""
+"""How messages get to Spark for good: which batch Spark plans next, and which parts its tasks read."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol

@@ -1,12 +1,12 @@
-"""The log of ``delivery="log"``: batches of one subscription on storage, from their cut until nobody can send them again.
+"""The log of ``delivery="log"``: batches of a subscription on storage, from their cut until they cannot come again.
 
     owner.json                  whose log it is: one planner at a time
     SEQ-EPOCH.N.arrow           the rows of part N of a batch
     SEQ-EPOCH.json              its manifest, written last: what has none is no batch
     SEQ-EPOCH.ids               the ids of a batch that is consumed; its rows are deleted then
 
-The rules are those of ``tests/unit/pubsub/test_delivery_model_log.py``; numbers in comments are theirs. A planner claims
-the log, looks through it, and from then on knows what is in it without looking again.
+The rules are those of ``tests/unit/pubsub/test_delivery_model_log.py``; numbers in comments are theirs. A planner
+claims the log, looks through it, and from then on knows what is in it without looking again.
 """
 
 import errno

@@ -1,7 +1,7 @@
 """Where a log lies: a directory, or an object store. Files in one flat folder, by name.
 
-Two promises that a log is built on: what ``put`` has stored is there whole or not at all, and when ``put`` returns, that
-file and all that were written before it survive a crash.
+Two promises that a log is built on: what ``put`` has stored is there whole or not at all, and when ``put`` returns,
+that file and all that were written before it survive a crash.
 """
 
 import os
