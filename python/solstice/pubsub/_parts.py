@@ -51,7 +51,9 @@ class LogPart(InputPartition):  # type: ignore[misc]
     @property
     def origin(self) -> dict[str, str]:
         """What names the part to people: dead letters carry it."""
-        return {"file": self.file}
+        name, part, _ = self.file.split(".")
+        seq, _, epoch = name.partition("-")
+        return {"epoch": epoch, "seq": str(int(seq)), "part": part}
 
     def open(self) -> "Iterator[pa.RecordBatch]":
         """The rows as raw batches; fails unless all of them are there."""
