@@ -47,6 +47,7 @@ class Driver:
         conf = {
             **_LOOPBACK,
             "spark.master": master,
+            "spark.ui.showConsoleProgress": "false",
             "spark.local.dir": str(self.folder / "spark"),
             "spark.sql.warehouse.dir": str(self.folder / "warehouse"),
             "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",

@@ -28,6 +28,7 @@ SETTLE_S = 90.0
 class Outcome:
     """What a run has come to."""
 
+    faulted: bool
     published: int
     lost: int
     wrongly_acked: int
@@ -59,7 +60,7 @@ class Run:
     def __init__(self, folder: Path, plan: Plan) -> None:
         self.plan = plan
         self.random = random.Random(plan.seed)
-        self.name = f"{plan.delivery}-{plan.seed}-{folder.name}"
+        self.name = "-".join((*folder.parts[-2:], str(plan.seed)))
         self.folder = folder
         self.notes = folder / "notes"
         self.notes.mkdir(parents=True)
@@ -67,7 +68,7 @@ class Run:
         self.emulator.create_topic(TOPIC)
         self.emulator.create_subscription(SUBSCRIPTION, TOPIC, ack_deadline_s=ACK_DEADLINE_S)
         self.agent: psutil.Process | None = None
-        self._began = time.monotonic()
+        self._began = 0.0
         self._life = 0
         self._driver: Driver | None = None
         self._sink = sink_in(folder, plan.sink)
@@ -75,7 +76,6 @@ class Run:
         self._wrongly_acked: set[str] = set()
         self._acked_before_death: set[str] = set()
         self._publisher = threading.Thread(target=self._publish)
-        self._publisher.start()
 
     def _publish(self) -> None:
         for wave in range(self.plan.waves):
@@ -89,6 +89,9 @@ class Run:
 
     def start(self, driver: Driver) -> None:
         """Start the query on a driver, or start it again from its checkpoint."""
+        if self._life == 0:
+            self._began = time.monotonic()
+            self._publisher.start()
         self._driver = driver
         self._life += 1
         options = {
@@ -128,6 +131,11 @@ class Run:
         """Until Spark has seen the query fail."""
         self.wait_until(lambda: not self.driver.ask("state", name=self.name)["active"], "the failure of the query")
 
+    def agent_lives(self) -> bool:
+        """Whether the agent of the query is there."""
+        assert self.agent is not None
+        return self.agent.is_running() and self.agent.status() != psutil.STATUS_ZOMBIE
+
     def note_death(self) -> None:
         """Everything that held messages is dead: compare, and let the leases of the dead end."""
         self._look()
@@ -145,7 +153,8 @@ class Run:
 
     def close(self) -> None:
         """End the emulator."""
-        self._publisher.join(60)
+        if self._life > 0:
+            self._publisher.join(60)
         self.emulator.stop()
 
     @property
@@ -192,7 +201,9 @@ class Run:
         notes = task_faults.attempts(self.notes)
         tries = Counter(note.work for note in notes)
         first_tries = Counter(note.work for note in notes if note.attempt == 0)
+        asked = self.plan.fault or self.plan.hold_batch is not None or self.plan.shuffle_batch is not None
         return Outcome(
+            faulted=not asked or (self.notes / "fired").exists(),
             published=len(self._published),
             lost=len(self._published - stored.keys()),
             wrongly_acked=len(self._wrongly_acked),

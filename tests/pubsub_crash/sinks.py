@@ -5,7 +5,7 @@ import sqlite3
 import time
 from collections import Counter
 from contextlib import closing
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 import pyarrow.parquet as pq
@@ -32,10 +32,10 @@ class ParquetSink:
         """What the files hold that Spark's log of the sink names; not all files there are."""
         for entry in sorted((self._out / "_spark_metadata").glob("[0-9]*")):
             for line in entry.read_text().splitlines()[1:]:
-                file = json.loads(line)["path"].removeprefix("file://")
+                file = PurePosixPath(json.loads(line)["path"]).name
                 if file not in self._read:
                     self._read.add(file)
-                    self._ids.update(pq.read_table(file, columns=["message_id"])["message_id"].to_pylist())
+                    self._ids.update(pq.read_table(self._out / file, columns=["message_id"])["message_id"].to_pylist())
         return self._ids
 
 

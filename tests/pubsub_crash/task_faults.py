@@ -56,12 +56,12 @@ def without_shuffle_files(folder: Path, life: int, batch_id: int, shuffle_root: 
         from pyspark import TaskContext
 
         _note_attempt(folder, life)
-        if _batch_id() >= batch_id and not (folder / "deleted").exists():
+        if _batch_id() >= batch_id and not (folder / "fired").exists():
             if TaskContext.get().partitionId() == 0:
                 for file in Path(shuffle_root).rglob("shuffle_*"):
                     file.unlink(missing_ok=True)
-                (folder / "deleted").touch()
-            _wait_for(folder / "deleted")
+                (folder / "fired").touch()
+            _wait_for(folder / "fired")
         yield from batches
 
     return rows
