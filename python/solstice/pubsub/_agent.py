@@ -102,6 +102,14 @@ class AgentProcess:
         (epoch, seq), parts = answer
         return Batch({"epoch": epoch, "seq": seq}, parts)
 
+    def acknowledge(self, end: dict[str, Any]) -> None:
+        """Acknowledge the batch that ends at ``end``; Pub/Sub's answer is not waited for."""
+        self._agent.acknowledge((end["epoch"], end["seq"]))
+
+    def confirmed(self, end: dict[str, Any]) -> bool | None:
+        """Whether Pub/Sub took all acknowledgements of a batch while its leases lasted; None: they are under way."""
+        return self._agent.confirmed((end["epoch"], end["seq"]))
+
     def status(self) -> dict[str, int]:
         """The agent's counts."""
         counts: dict[str, int] = json.loads(self._agent.status())

@@ -49,6 +49,20 @@ SOURCE_OPTIONS = OptionTable(
             required=True,
         ),
         Option(
+            "delivery",
+            one_of("ack-on-commit", "log"),
+            "When messages are acknowledged: after Spark's commit, or when they are in the log. Streams only.",
+            default="ack-on-commit",
+        ),
+        Option("logPath", text(), "Where delivery=log keeps batches: a directory or an object store."),
+        Option(
+            "logRetention",
+            duration_s(minimum=0),
+            "How long delivery=log remembers message ids, to drop repeats.",
+            default="10m",
+            unit="s",
+        ),
+        Option(
             "numPartitions", integer(minimum=1, maximum=10_000), "Spark tasks a batch; default: the driver's cores."
         ),
         Option("streams", integer(minimum=1, maximum=64), "StreamingPull streams the agent holds.", default=1),
