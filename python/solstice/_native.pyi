@@ -122,6 +122,18 @@ class Projection:
     def project(self, data: object) -> tuple[ArrowStream, list[int]]: ...
     def payload_columns(self) -> ArrowStream: ...
 
+class Composer:
+    def __new__(
+        cls,
+        schema: object,
+        *,
+        data: str | None,
+        attributes: str | None,
+        ordering_key: str | None,
+        stamp: tuple[str, str] | None = None,
+    ) -> Composer: ...
+    def compose(self, data: object) -> ArrowStream: ...
+
 class Emulator:
     @staticmethod
     def start(

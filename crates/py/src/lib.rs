@@ -4,6 +4,7 @@ mod admin;
 mod agent;
 mod arrow;
 mod build_info;
+mod compose;
 mod connection;
 mod emulator;
 mod errors;
@@ -34,6 +35,8 @@ mod _native {
     use arrow::ArrowStream;
     #[pymodule_export]
     use build_info::{build_profile, source_fingerprint};
+    #[pymodule_export]
+    use compose::Composer;
     #[pymodule_export]
     use connection::Connection;
     #[pymodule_export]

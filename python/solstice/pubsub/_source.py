@@ -6,9 +6,11 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from solstice.errors import ConfigError
-from solstice.pubsub._options import SOURCE_OPTIONS
+from solstice.pubsub._options import SINK_OPTIONS, SOURCE_OPTIONS
 from solstice.pubsub._reader import PubSubStreamReader
 from solstice.pubsub._shape import RAW_SCHEMA, Shape
+from solstice.pubsub._sink import PubSubStreamWriter, PubSubWriter, Sink
+
 
 
 class PubSubDataSource(DataSource):  # type: ignore[misc]
@@ -34,6 +36,17 @@ class PubSubDataSource(DataSource):  # type: ignore[misc]
                 remedy="Leave .schema(...) out and parse the column data, for example with from_json.",
             )
         return self._reader()
+
+    def writer(self, schema: StructType, overwrite: bool) -> PubSubWriter:
+        """A writer to the topic; nothing starts here."""
+        return PubSubWriter(self._sink(schema, overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> PubSubStreamWriter:
+        """The same for a streaming query."""
+        return PubSubStreamWriter(self._sink(schema, overwrite))
+
+    def _sink(self, schema: StructType, overwrite: bool) -> Sink:
+        return Sink(schema, overwrite, SINK_OPTIONS.parse(dict(self.options)))
 
     def _reader(self) -> PubSubStreamReader:
         return PubSubStreamReader(SOURCE_OPTIONS.parse(dict(self.options)), Shape())

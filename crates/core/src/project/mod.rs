@@ -16,7 +16,7 @@ mod json;
 #[cfg(test)]
 mod json_tests;
 mod lenient;
-mod numbers;
+pub(crate) mod numbers;
 #[cfg(test)]
 mod tests;
 mod times;
