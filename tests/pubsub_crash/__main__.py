@@ -55,7 +55,7 @@ def main() -> int:
                 for verdict in judged:
                     complaints += [f"seed {seed}, {complaint}" for complaint in verdict.complaints]
                     console.print(f"{verdict.point.name}, {verdict.delivery}: {verdict.complaints or 'ok'}", markup=False)
-        stage.stop()
+        stage.stop_all()
     finally:
         stage.discard()
     console.print(_table(verdicts))

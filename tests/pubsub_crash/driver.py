@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -38,26 +38,28 @@ def wait_until(condition: Callable[[], object], what: str, seconds: float = 30.0
 class Driver:
     """A running driver program. Several threads may ask it."""
 
-    def __init__(self, master: str = "local[4,4]", **conf: str) -> None:
+    def __init__(self, conf: Mapping[str, str]) -> None:
         # Short, because sockets are made there.
         self.folder = Path(tempfile.mkdtemp(prefix="s-", dir="/tmp"))
         self._tag = uuid.uuid4().hex
         self._log = self.folder / "driver.log"
         (self.folder / "tmp").mkdir()
+        path = os.pathsep.join(filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH"))))
         conf = {
             **_LOOPBACK,
-            "spark.master": master,
+            "spark.executorEnv.PYTHONPATH": path,
+            f"spark.executorEnv.{_TAG}": self._tag,
+            "spark.master": "local[4,4]",
             "spark.ui.showConsoleProgress": "false",
             "spark.local.dir": str(self.folder / "spark"),
             "spark.sql.warehouse.dir": str(self.folder / "warehouse"),
             "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
             **conf,
         }
-        tests = Path(__file__).parents[1]
         environment = {
             **os.environ,
             **spark_environment(),
-            "PYTHONPATH": os.pathsep.join([str(tests), os.environ.get("PYTHONPATH", "")]),
+            "PYTHONPATH": path,
             "TMPDIR": str(self.folder / "tmp"),
             _TAG: self._tag,
         }

@@ -1,21 +1,33 @@
 """The faults of the matrix, one by one: what is drawn by lot, what happens, and what has to be seen afterwards."""
 
 import random
+import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from pubsub_crash.driver import Driver
 from pubsub_crash.run import ACK_DEADLINE_S, DELIVERIES, SUBSCRIPTION, Outcome, Plan, Run
-from pubsub_crash.task_faults import TaskFault
+from pubsub_crash.task_faults import TaskFault, attempts
+from spark_standalone import Daemon, standalone_cluster
 
-# What Spark needs to have done with; each is a driver of its own.
-DRIVERS: dict[str, dict[str, str]] = {
+# The settings of each kind of driver; they belong to a JVM.
+SETTINGS = {
     "forked": {},
     "unforked": {"spark.python.use.daemon": "false", "spark.python.worker.reuse": "false"},
+    "cluster": {
+        "spark.executor.memory": "512m",
+        "spark.speculation": "true",
+        "spark.speculation.quantile": "0.5",
+        "spark.speculation.task.duration.threshold": "2s",
+    },
 }
 
 
@@ -24,12 +36,24 @@ class Stage:
 
     def __init__(self) -> None:
         self._drivers: dict[str, Driver] = {}
+        self._cluster = ExitStack()
+        self._workers: list[Daemon] = []
 
     def driver(self, kind: str) -> Driver:
         """The one of a kind."""
+        if kind == "cluster" and len(self._workers) < 2:
+            self.stop(kind)
         if kind not in self._drivers:
-            self._drivers[kind] = Driver(**DRIVERS[kind])
+            master = {"spark.master": self._start_cluster()} if kind == "cluster" else {}
+            self._drivers[kind] = Driver(SETTINGS[kind] | master)
         return self._drivers[kind]
+
+    def _start_cluster(self) -> str:
+        """Two workers at two addresses: Spark starts no second attempt on the host of the first."""
+        folder = Path(self._cluster.enter_context(tempfile.TemporaryDirectory(prefix="s-")))
+        cluster = self._cluster.enter_context(standalone_cluster(folder, cores=2))
+        self._workers = cluster.workers
+        return cluster.url
 
     def kill(self, kind: str) -> None:
         """kill -9 of its JVM; the next one of the kind is a new one."""
@@ -39,19 +63,30 @@ class Stage:
         finally:
             driver.discard()
 
+    def kill_worker(self) -> None:
+        """kill -9 of one of the cluster's workers and all that it started; the next cluster is a new one."""
+        self._workers.pop().kill()
+
+    def stop(self, kind: str) -> None:
+        """End a driver in order; it may leave nothing behind."""
+        driver = self._drivers.pop(kind, None)
+        try:
+            if driver is not None:
+                driver.stop()
+        finally:
+            if kind == "cluster":
+                self._cluster.close()
+
+    def stop_all(self) -> None:
+        """End every driver in order."""
+        for kind in list(self._drivers):
+            self.stop(kind)
+
     def discard(self) -> None:
         """End every driver, in whatever state."""
         while self._drivers:
             self._drivers.popitem()[1].discard()
-
-    def stop(self) -> None:
-        """End every driver in order; it may leave nothing behind."""
-        try:
-            for kind in list(self._drivers):
-                self._drivers[kind].stop()
-                del self._drivers[kind]
-        finally:
-            self.discard()
+        self._cluster.close()
 
 
 Draw = Callable[[random.Random, bool], dict[str, Any]]
@@ -189,11 +224,7 @@ def _kill_agent(run: Run) -> None:
 
 def _kill_planner(run: Run) -> None:
     _wait_for_moment(run)
-    assert run.agent is not None
-    planner = run.agent.parent()
-    assert planner is not None
-    assert any("python_streaming_source_runner" in part for part in planner.cmdline()), planner.cmdline()
-    planner.kill()
+    run.planner.kill()
     run.wait_until(lambda: not run.agent_lives(), "the end of the agent with its planner", seconds=5)
     _start_again(run)
 
@@ -222,6 +253,60 @@ def kill_jvm(runs: Sequence[Run], stage: Stage) -> None:
 def _between_the_commits(lot: random.Random, held: bool) -> dict[str, Any]:
     """The sink has committed the batch, and Spark has not."""
     return {"sink": "sqlite", "hold_batch": lot.randrange(3)}
+
+
+def _speculate(run: Run) -> None:
+    """The first attempt of one task stalls until its twin has begun."""
+    run.wait_for_fault()
+    run.wait_until(lambda: any(note.attempt > 0 for note in attempts(run.notes)), "a twin of the task that stalls")
+    run.release()
+
+
+# So many messages at the start that every batch but the first is full, and has a part for each worker.
+_AT_ONCE = {"waves": 1, "wave_rows": 24_000}
+
+
+def _slow_task(lot: random.Random, held: bool) -> dict[str, Any]:
+    where = lot.choice(["before", "during", "after"])
+    return {"fault": TaskFault("stall", where, lot.randrange(1, 3)), **_AT_ONCE}
+
+
+def _slow_batch(lot: random.Random, held: bool) -> dict[str, Any]:
+    where = lot.choice(["before", "during", "after"])
+    return {"fault": TaskFault("stall", where, lot.randrange(1, 3), every=True), **_AT_ONCE}
+
+
+def lose_worker(runs: Sequence[Run], stage: Stage) -> None:
+    """Kill one of two workers, with its executor and all, under a batch that has a task on each."""
+    driver = stage.driver("cluster")
+    together(lambda run: run.start(driver), runs)
+    together(_wait_for_two_tasks, runs)
+    stage.kill_worker()
+    for run in runs:
+        run.release()
+
+
+def _wait_for_two_tasks(run: Run) -> None:
+    run.wait_for_fault()
+    assert run.plan.fault is not None
+    first = run.plan.fault.batch
+    run.wait_until(
+        lambda: len({note.partition for note in attempts(run.notes) if note.batch >= first}) == 2,
+        "both tasks of the batch that stalls",
+    )
+
+
+# Disks.
+
+
+def _fill_disk(run: Run) -> None:
+    """The planner, which writes the log, can make no file longer than some bytes."""
+    run.wait_for_batch(run.random.randrange(2))
+    limit = run.random.choice([0, 100, 1_000, 50_000])
+    run.planner.rlimit(psutil.RLIMIT_FSIZE, (limit, psutil.RLIM_INFINITY))
+    error = run.wait_for_failure()
+    assert "no space" in error, error
+    _start_again(run)
 
 
 # Pub/Sub.
@@ -266,9 +351,12 @@ POINTS = {
         Point("acks-fail", _on("forked", _fail_acks)),
         Point("leases-end", _on("forked", _end_leases), _task_fault("stall", "during"), may_duplicate=True),
         Point("shuffle-stage-again", _on("forked"), _shuffle, second_attempt=True, rerun_of_a_stage=True),
+        Point("disk-full", _on("forked", _fill_disk), deliveries=("log",)),
         Point("workers-not-forked", _on("unforked")),
         Point("JVM-killed", kill_jvm, _moment, may_duplicate=True),
         Point("idempotent-sink", kill_jvm, _between_the_commits, may_duplicate=True),
+        Point("speculation", _on("cluster", _speculate), _slow_task, second_attempt=True),
+        Point("worker-lost", lose_worker, _slow_batch, second_attempt=True),
     )
 }
 

@@ -4,20 +4,21 @@ import random
 import threading
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pyarrow as pa
 
 from pubsub_crash import task_faults
 from pubsub_crash.driver import Driver, wait_until
-from pubsub_crash.sinks import sink_in
+from pubsub_crash.sinks import Log, sink_in
 from pubsub_crash.task_faults import TaskFault
 from solstice.pubsub import publish
 from solstice.testing import PubSubEmulator
 
-DELIVERIES = ("ack-on-commit",)
+DELIVERIES = ("ack-on-commit", "log")
 TOPIC = "projects/crash/topics/events"
 SUBSCRIPTION = "projects/crash/subscriptions/events"
 ACK_DEADLINE_S = 10
@@ -49,7 +50,6 @@ class Plan:
     fault: TaskFault | None = None
     hold_batch: int | None = None
     shuffle_batch: int | None = None
-    options: dict[str, str] = field(default_factory=dict)
     waves: int = 4
     wave_rows: int = 6_000
 
@@ -72,6 +72,7 @@ class Run:
         self._life = 0
         self._driver: Driver | None = None
         self._sink = sink_in(folder, plan.sink)
+        self._log = Log(folder)
         self._published: set[str] = set()
         self._wrongly_acked: set[str] = set()
         self._acked_before_death: set[str] = set()
@@ -100,8 +101,10 @@ class Run:
             "ackDeadline": f"{ACK_DEADLINE_S}s",
             "numPartitions": "2",
             "maxMessagesPerTrigger": "8000",
-            **self.plan.options,
+            "delivery": self.plan.delivery,
         }
+        if self.plan.delivery == "log":
+            options["logPath"] = str(self._log.folder)
         self.agent = driver.start_query(
             name=self.name,
             folder=str(self.folder),
@@ -127,9 +130,25 @@ class Run:
         """Let go on what stalls."""
         (self.notes / "released").touch()
 
-    def wait_for_failure(self) -> None:
-        """Until Spark has seen the query fail."""
-        self.wait_until(lambda: not self.driver.ask("state", name=self.name)["active"], "the failure of the query")
+    def wait_for_failure(self) -> str:
+        """Until Spark has seen the query fail, and why."""
+        state: dict[str, Any] = {}
+
+        def failed() -> bool:
+            state.update(self.driver.ask("state", name=self.name))
+            return not state["active"]
+
+        self.wait_until(failed, "the failure of the query")
+        return str(state["error"])
+
+    @property
+    def planner(self) -> psutil.Process:
+        """Spark's process that plans the query: the agent is its child."""
+        assert self.agent is not None
+        planner = self.agent.parent()
+        assert planner is not None
+        assert any("python_streaming_source_runner" in part for part in planner.cmdline()), planner.cmdline()
+        return planner
 
     def agent_lives(self) -> bool:
         """Whether the agent of the query is there."""
@@ -179,7 +198,8 @@ class Run:
     def _look(self) -> None:
         """What is acknowledged has to be in the sink by now, or in the log. Read in the order in which rows move."""
         acked = set(self.emulator.acked_ids(SUBSCRIPTION))
-        self._wrongly_acked |= acked - self._sink.ids().keys()
+        logged = self._log.ids()
+        self._wrongly_acked |= acked - logged - self._sink.ids().keys()
 
     def _is_settled(self) -> bool:
         counters = self.emulator.counters(SUBSCRIPTION)

@@ -4,10 +4,11 @@ import json
 import sqlite3
 import time
 from collections import Counter
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 SQLITE_WAIT_S = 60.0
@@ -51,6 +52,29 @@ class SqliteSink:
             return Counter()
         with closing(sqlite3.connect(self._file, timeout=SQLITE_WAIT_S)) as database:
             return Counter(dict(database.execute("select message_id, count(*) from rows group by 1")))
+
+
+class Log:
+    """The log of ``delivery="log"`` as anybody can read it: what a manifest names is a batch that waits for Spark."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "log"
+        self._ids: dict[str, list[str]] = {}
+
+    def ids(self) -> set[str]:
+        """The message ids that stand in it. Look at the sink afterwards: that is where they go."""
+        found = {}
+        for manifest in self.folder.glob("*-*.json"):
+            with suppress(FileNotFoundError):  # consumed meanwhile
+                for part in json.loads(manifest.read_bytes())["parts"]:
+                    name = part["file"]
+                    found[name] = self._ids.get(name) or self._read(name)
+        self._ids = found
+        return {message_id for part in found.values() for message_id in part}
+
+    def _read(self, name: str) -> list[str]:
+        with pa.OSFile(str(self.folder / name)) as file:
+            return pa.ipc.open_file(file).read_all()["message_id"].to_pylist()
 
 
 def sink_in(folder: Path, kind: str) -> Sink:

@@ -19,11 +19,15 @@ Rows = Iterator[pa.RecordBatch]
 
 @dataclass(frozen=True)
 class TaskFault:
-    """One fault, once: in the first task of batch ``batch`` or a later one that gets there."""
+    """One fault: in the first task of batch ``batch`` or a later one that gets there; once, or in ``every`` such task.
+
+    What stalls goes on when the file ``released`` is there.
+    """
 
     kind: Literal["raise", "kill", "stall"]
     where: Literal["before", "during", "after"] = "during"
     batch: int = 0
+    every: bool = False
 
 
 def faulty(folder: Path, life: int, fault: TaskFault | None) -> Callable[[Rows], Rows]:
@@ -108,7 +112,8 @@ def _happen(fault: TaskFault, folder: Path) -> None:
     try:
         (folder / "fired").touch(exist_ok=False)
     except FileExistsError:
-        return
+        if not fault.every:
+            return
     if fault.kind == "raise":
         raise RuntimeError("this attempt was asked to fail")
     if fault.kind == "stall":

@@ -15,7 +15,7 @@ SEED = 1
 def stage() -> Iterator[Stage]:
     stage = Stage()
     yield stage
-    stage.stop()  # fails when a process or a file is left behind
+    stage.stop_all()  # fails when a process or a file is left behind
 
 
 @pytest.mark.parametrize("points", GROUPS, ids=lambda points: "+".join(point.name for point in points))
