@@ -1,6 +1,7 @@
 """The native core's bindings. Every name here has a Python wrapper; use that."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from os import PathLike
 from typing import Any
 
@@ -51,6 +52,12 @@ class Agent:
 
 def run_agent(fd: int) -> None: ...
 def read_part(socket: str, *, token: str, epoch: str, seq: int, index: int, rows: int) -> ArrowStream: ...
+def decode_columns(
+    data: bytes,
+    row_class: Callable[[tuple[str, ...]], Any],
+    day_offset_s: Callable[[int], int | None],
+    local: Callable[[int], datetime],
+) -> list[tuple[tuple[str, ...], list[list[Any]], int]]: ...
 
 class Publisher:
     def __new__(

@@ -13,6 +13,7 @@ mod process;
 mod project;
 mod publish;
 mod pull;
+mod rows;
 mod waiting;
 
 use pyo3::prelude::*;
@@ -49,6 +50,8 @@ mod _native {
     use publish::Publisher;
     #[pymodule_export]
     use pull::{PulledBatch, Puller};
+    #[pymodule_export]
+    use rows::decode_columns;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -62,8 +62,15 @@ class DataFrame(Kept):
 
         A ``variant`` arrives as Spark encodes it, a Row of two binary values; ``to_json(v)`` in the query reads it.
         """
-        _, batches = self._fetch(Bounds("collect", max_rows, max_bytes), check=_decode.check_rows)
+        bounds = Bounds("collect", max_rows, max_bytes)
         rows: list[Row] = []
+        batches: list[Batch] = []
+        for batch in self._batches():
+            bounds.add(batch)
+            if rows or batches:
+                batches.append(batch)
+            else:
+                rows = _decode.rows_of(batch)  # so that a type that has no rows shows before all the data has come
         batches.reverse()
         # Over all batches at once: the collector, switched on in between, would walk all rows so far each time.
         with _decode.collector_paused():
@@ -96,7 +103,7 @@ class DataFrame(Kept):
 
     def to_local_iterator(self, prefetch_partitions: bool = False) -> Iterator[Row]:
         """The rows one by one, as they arrive, in constant memory. The server decides what it computes ahead."""
-        for batch in self.iter_batches():
+        for batch in self._batches():
             yield from _decode.rows_of(batch)
 
     def show(self, n: int = 20, truncate: bool | int = True, vertical: bool = False) -> None:
@@ -123,10 +130,15 @@ class DataFrame(Kept):
 
     def iter_batches(self) -> "Iterator[pa.RecordBatch]":
         """Arrow record batches as they arrive, in constant memory. Closing the iterator early ends the query."""
+        for batch in self._batches():
+            yield from _decode.read_batches(batch)[1]
+
+    def _batches(self) -> Iterator[Batch]:
+        """The messages with rows, as they arrive."""
         with contextlib.closing(self._session._query(self._relation, self._observations)) as items:
             for item in items:
                 if isinstance(item, Batch):
-                    yield from _decode.read_batches(item)[1]
+                    yield item
 
     def _table(self, bounds: Bounds, check: Callable[[Any], None] | None = None) -> Any:
         schema, batches = self._fetch(bounds, check)
@@ -136,13 +148,11 @@ class DataFrame(Kept):
         """The Arrow schema, which ``check`` may refuse before more than one batch has come, and all record batches."""
         schema: Any = None
         batches: list[Any] = []
-        with contextlib.closing(self._session._query(self._relation, self._observations)) as items:
-            for item in items:
-                if isinstance(item, Batch):
-                    bounds.add(item)
-                    first = schema is None
-                    schema, read = _decode.read_batches(item)
-                    if first and check is not None:
-                        check(schema)
-                    batches += read
+        for batch in self._batches():
+            bounds.add(batch)
+            first = schema is None
+            schema, read = _decode.read_batches(batch)
+            if first and check is not None:
+                check(schema)
+            batches += read
         return schema, batches
