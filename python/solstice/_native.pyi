@@ -43,14 +43,33 @@ def delete_subscription(connection: Connection, name: str) -> None: ...
 
 class Agent:
     def __new__(cls, fd: int, config: str) -> Agent: ...
+    @property
+    def port(self) -> int | None: ...
     def cut(
-        self, start: tuple[str, int], *, max_rows: int, max_bytes: int, max_parts: int, wait_ms: int
-    ) -> tuple[tuple[str, int], list[int]] | None: ...
-    def status(self) -> str: ...
+        self,
+        start: tuple[str, int],
+        *,
+        max_rows: int,
+        max_bytes: int,
+        max_parts: int,
+        grow_parts: bool,
+        wait_ms: int,
+    ) -> tuple[tuple[tuple[str, int], list[int]] | None, bool]: ...
     def close(self) -> None: ...
 
 def run_agent(fd: int) -> None: ...
-def read_part(socket: str, *, token: str, epoch: str, seq: int, index: int, rows: int) -> ArrowStream: ...
+def agent_status(socket: str, token: str) -> str: ...
+def read_part(
+    socket: str,
+    tcp: tuple[str, int] | None,
+    *,
+    token: str,
+    epoch: str,
+    seq: int,
+    index: int,
+    rows: int,
+    executor: tuple[str, int] | None,
+) -> ArrowStream: ...
 
 class Publisher:
     def __new__(

@@ -28,7 +28,7 @@ mod _native {
         list_subscriptions, list_topics,
     };
     #[pymodule_export]
-    use agent::{Agent, read_part, run_agent};
+    use agent::{Agent, agent_status, read_part, run_agent};
     #[pymodule_export]
     use arrow::ArrowStream;
     #[pymodule_export]

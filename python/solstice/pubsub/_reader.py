@@ -9,24 +9,33 @@ file keeps to Spark's order of calls.
 import gc
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 
 from solstice._core.options import OptionValues
 from solstice.errors import PartUnavailableError, UnsupportedTriggerError
-from solstice.pubsub._agent import AgentProcess, Batch
+from solstice.pubsub import _cluster
+from solstice.pubsub._agent import AgentProcess, Batch, Drained
 from solstice.pubsub._connection import connection
 from solstice.pubsub._options import resource_name
 from solstice.pubsub._parts import AgentPart
 from solstice.pubsub._shape import Shape
 
+if TYPE_CHECKING:
+    from solstice._core.metrics import MetricsEndpoint
+
 # Without a wait Spark asks 65 times a second when there is nothing to read.
 _IDLE_WAIT_MS = 500
 
 
-class PubSubStreamReader(DataSourceStreamReader):  # type: ignore[misc]
+class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """Spark's view of a subscription. The agent starts with the first ``latestOffset``, in the planner only."""
 
     def __init__(self, values: OptionValues, shape: Shape) -> None:
@@ -35,7 +44,11 @@ class PubSubStreamReader(DataSourceStreamReader):  # type: ignore[misc]
         self._subscription = resource_name("subscriptions", values["subscriptionId"], values)
         connection(values)  # so that a wrong address fails at load
         self._agent: AgentProcess | None = None
+        self._metrics: MetricsEndpoint | None = None
         self._batch: Batch | None = None
+        self._cluster: _cluster.Driver | None = None
+        self._available_now = False
+        self._drained = False
 
     def initialOffset(self) -> dict[str, Any]:
         """Asked more than once: constant."""
@@ -45,26 +58,64 @@ class PubSubStreamReader(DataSourceStreamReader):  # type: ignore[misc]
         """A row limit: with none, Spark could not tell a stream from a single batch."""
         return ReadMaxRows(self._values["maxMessagesPerTrigger"])
 
+    def prepareForTriggerAvailableNow(self) -> None:
+        """This run ends when all has been read that is there when its agent starts."""
+        self._available_now = True
+
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """What follows ``start``, which is durable now; ``start`` itself when there is nothing."""
+        """What follows ``start``, which is durable now; ``start`` itself when there is nothing.
+
+        For AvailableNow "nothing" is the end of the query: it is said when the subscription is drained, and only then.
+        """
         if isinstance(limit, ReadAllAvailable):
             raise UnsupportedTriggerError(
-                "this trigger reads one batch and never comes back, so that nothing would ever be acknowledged.",
-                remedy="Use .trigger(processingTime=...), which is also the default.",
+                "this trigger (once, or availableNow next to a source that cannot do it) reads one batch and never comes "
+                "back, so that nothing would ever be acknowledged.",
+                remedy="Use .trigger(availableNow=True), which reads all there is and ends, with sources that support "
+                "it; or .trigger(processingTime=...).",
             )
-        if self._agent is None:
-            self._agent = AgentProcess.start(self._subscription, connection(self._values), self._values)
-        batch = self._agent.cut(
-            start,
-            max_rows=limit.max_rows,
-            max_bytes=self._values["maxBytesPerTrigger"],
-            max_parts=self._values["numPartitions"] or os.cpu_count() or 1,
-            wait_ms=_IDLE_WAIT_MS,
-        )
+        batch = None
+        while batch is None and not self._drained:
+            try:
+                batch = self._cut(start, limit)
+            except Drained:
+                self._drained = True
+            if not self._available_now:
+                break
         if batch is None:
             return start  # the same object: Spark compares the JSON text
         self._batch = batch
         return batch.end
+
+    def _cut(self, start: dict[str, Any], limit: ReadLimit) -> Batch | None:
+        agent, cluster = self._started()
+        fixed = self._values["numPartitions"]
+        return agent.cut(
+            start,
+            max_rows=limit.max_rows,
+            max_bytes=self._values["maxBytesPerTrigger"],
+            max_parts=fixed or cluster.cores,
+            grow_parts=not fixed and not cluster.is_local,
+            wait_ms=_IDLE_WAIT_MS,
+        )
+
+    def _started(self) -> tuple[AgentProcess, _cluster.Driver]:
+        cluster = self._cluster = self._cluster or _cluster.driver()
+        if self._agent is None:
+            host, port = self._values["agentHost"], self._values["agentPort"]
+            agent = AgentProcess.start(
+                self._subscription,
+                connection(self._values),
+                self._values,
+                tcp=(host or cluster.address, port) if host or not cluster.is_local else None,
+                available_now=self._available_now,
+            )
+            self._agent = agent  # from here on stop() ends it
+            if self._values["metricsPort"]:
+                from solstice.pubsub._metrics import serve_metrics
+
+                self._metrics = serve_metrics(self._subscription, agent.status, self._values["metricsPort"])
+        return self._agent, cluster
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The parts of the batch that ends at ``end``.
@@ -82,7 +133,9 @@ class PubSubStreamReader(DataSourceStreamReader):  # type: ignore[misc]
                 remedy="Restart the query; nothing is lost.",
             )
         return [
-            AgentPart(agent.socket, agent.token, end["epoch"], end["seq"], index, rows)
+            AgentPart(
+                agent.socket, self._values["agentHost"] or "", agent.port, agent.token, end["epoch"], end["seq"], index, rows
+            )
             for index, rows in enumerate(batch.parts)
         ]
 
@@ -99,7 +152,7 @@ class PubSubStreamReader(DataSourceStreamReader):  # type: ignore[misc]
             raise PartUnavailableError(str(error)) from error
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """The agent's counts; they stand in the query's progress."""
+        """The agent's counts; they stand in the query's progress as ``latestOffset``."""
         return None if self._agent is None else self._agent.status()
 
     def stop(self) -> None:
@@ -107,6 +160,9 @@ class PubSubStreamReader(DataSourceStreamReader):  # type: ignore[misc]
         if self._agent is not None:
             self._agent.close()
             self._agent = None
+        if self._metrics is not None:
+            self._metrics.stop()
+            self._metrics = None
 
 
 _frozen_pid = 0
