@@ -20,21 +20,21 @@ EXECUTOR = [
     *("--cores", "4", "--app-id", "app-20261116141019-0000", "--resourceProfileId", "0"),
 ]
 
-# Starts a process whose command line is argv[1:], which starts two generations of Python below itself.
-PROGRAM = """
-import os, subprocess, sys
-LOOK = "import json, dataclasses; from solstice.pubsub import _cluster as c; e = c.executor(); "
-LOOK += "print(json.dumps([dataclasses.asdict(c.driver()), e and dataclasses.asdict(e)]))"
-BETWEEN = "import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', sys.argv[1]]))"
-sys.exit(subprocess.call([sys.argv[-1], "-c", BETWEEN, LOOK]))
+LOOK = """
+import dataclasses, json
+from solstice.pubsub import _cluster
+executor = _cluster.executor()
+print(json.dumps([dataclasses.asdict(_cluster.driver()), executor and dataclasses.asdict(executor)]))
 """
+BETWEEN = "import os, subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', os.environ['LOOK']]))"
 
 
 def below(arguments: list[str], **environment: str) -> tuple[dict, dict | None]:
-    """What a grandchild of a process with this command line sees."""
-    fake = [arguments[0], "-c", PROGRAM, *arguments[1:], sys.executable]
-    env = {name: value for name, value in os.environ.items() if name != "SPARK_LOCAL_IP"} | environment
-    done = subprocess.run(fake, executable=sys.executable, env=env, capture_output=True, text=True, check=True)
+    """What a grandchild of a process with this command line sees. The process is a shell that calls itself so."""
+    shell = [arguments[0], "-c", '"$PYTHON" -c "$BETWEEN"; exit $?', *arguments[1:]]
+    env = {name: value for name, value in os.environ.items() if name != "SPARK_LOCAL_IP"}
+    env |= {"PYTHON": sys.executable, "BETWEEN": BETWEEN, "LOOK": LOOK} | environment
+    done = subprocess.run(shell, executable="/bin/sh", env=env, capture_output=True, text=True, check=True)
     return tuple(json.loads(done.stdout))
 
 
@@ -46,7 +46,7 @@ def test_the_driver_and_the_executor_are_found_above_the_processes_in_between() 
 
 
 def test_no_jvm_above_is_no_cluster() -> None:
-    driver, executor = below(["python"])
+    driver, executor = below(["sh"])
     assert (driver["is_local"], driver["address"], executor) == (True, "127.0.0.1", None)
 
 

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from typer.testing import CliRunner
 
 from pubsub_agents import START, SUBSCRIPTION, agent_process, cut, reading, send, serving, wait_until
-from solstice.cli import app
+from solstice.cli._app import build_app
 from solstice.errors import ConfigError
 from solstice.testing import PubSubEmulator
 
@@ -30,6 +30,13 @@ def own_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="s-") as folder:
         monkeypatch.setattr(tempfile, "tempdir", folder)
         yield
+
+
+def status(*arguments: str) -> str:
+    """What ``solstice pubsub status`` prints."""
+    result = CliRunner().invoke(build_app(rich_help=False), ["pubsub", "status", *arguments])
+    assert result.exit_code == 0, result.output
+    return result.stdout
 
 
 def free_port() -> int:
@@ -109,15 +116,13 @@ def test_status_lists_the_agents_of_this_user_with_counts_and_rates(emulator) ->
         send(emulator, 0, 50)
         cut(first, START, 50)
         cut(second, START, 50)
-        result = CliRunner().invoke(app, ["pubsub", "status", "--json"])
-        assert result.exit_code == 0, result.output
-        reports = json.loads(result.stdout)
+        reports = json.loads(status("--json"))
         assert [report["subscription"] for report in reports] == [SUBSCRIPTION, other]
         assert [report["pid"] for report in reports] == [agent_process(first).pid, agent_process(second).pid]
         for report in reports:
             assert (report["received"], report["leased"], report["received_per_s"]) == (50, 50, 0.0)
             assert "token" not in report
-        shown = CliRunner().invoke(app, ["pubsub", "status"]).stdout
+        shown = status()
         assert f"{SUBSCRIPTION}  agent {agent_process(first).pid}" in shown
         assert "holds     50 messages" in shown
 
@@ -128,11 +133,10 @@ def test_status_tells_an_agent_that_does_not_answer(emulator) -> None:
         reader.latestOffset(START, ReadMaxRows(10))
         assert reader._agent is not None
         os.unlink(reader._agent.socket)
-        result = CliRunner().invoke(app, ["pubsub", "status"])
-        assert "does not answer" in result.stdout
+        assert "does not answer" in status()
 
 
 @pytest.mark.usefixtures("own_registry")
 def test_status_says_when_there_is_no_agent() -> None:
-    assert "No agent" in CliRunner().invoke(app, ["pubsub", "status"]).stdout
-    assert json.loads(CliRunner().invoke(app, ["pubsub", "status", "--json"]).stdout) == []
+    assert "No agent" in status()
+    assert json.loads(status("--json")) == []
