@@ -47,8 +47,7 @@ def send(emulator: PubSubEmulator, first: int, count: int) -> set[bytes]:
 
 def cut(reader: PubSubStreamReader, start: dict, rows: int, limit: int = 100_000) -> tuple[dict, list]:
     """The next batch, once the agent has received ``rows`` rows in all."""
-    if reader._agent is None:
-        reader._started()
+    reader._deliver()
     wait_until(lambda: reader.reportLatestOffset()["received"] >= rows)
     end = reader.latestOffset(start, ReadMaxRows(limit))
     return end, list(reader.partitions(start, end))

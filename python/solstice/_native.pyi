@@ -46,15 +46,10 @@ class Agent:
     @property
     def port(self) -> int | None: ...
     def cut(
-        self,
-        start: tuple[str, int],
-        *,
-        max_rows: int,
-        max_bytes: int,
-        max_parts: int,
-        grow_parts: bool,
-        wait_ms: int,
+        self, start: tuple[str, int], *, max_rows: int, max_bytes: int, max_parts: int, wait_ms: int
     ) -> tuple[tuple[tuple[str, int], list[int]] | None, bool]: ...
+    def acknowledge(self, end: tuple[str, int]) -> None: ...
+    def confirmed(self, end: tuple[str, int]) -> bool | None: ...
     def close(self) -> None: ...
 
 def run_agent(fd: int) -> None: ...
@@ -70,6 +65,12 @@ def read_part(
     rows: int,
     executor: tuple[str, int] | None,
 ) -> ArrowStream: ...
+
+class SeenIds:
+    def __new__(cls) -> SeenIds: ...
+    def __len__(self) -> int: ...
+    def fresh(self, data: object) -> ArrowStream: ...
+    def forget(self, data: object) -> None: ...
 
 class Publisher:
     def __new__(
@@ -128,10 +129,29 @@ class PulledBatch:
 
 class Projection:
     def __new__(
-        cls, format: str, schema: object, mode: str, *, metadata: list[str], avro_schema: str | None = None
+        cls,
+        format: str,
+        schema: object,
+        mode: str,
+        *,
+        metadata: list[str],
+        avro_schema: str | None = None,
+        reasons: bool = False,
     ) -> Projection: ...
-    def project(self, data: object) -> tuple[ArrowStream, list[int]]: ...
+    def project(self, data: object) -> tuple[ArrowStream, list[int], list[str]]: ...
     def payload_columns(self) -> ArrowStream: ...
+
+class Composer:
+    def __new__(
+        cls,
+        schema: object,
+        *,
+        data: str | None,
+        attributes: str | None,
+        ordering_key: str | None,
+        stamp: tuple[str, str] | None = None,
+    ) -> Composer: ...
+    def compose(self, data: object) -> ArrowStream: ...
 
 class Emulator:
     @staticmethod

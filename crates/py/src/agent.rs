@@ -57,8 +57,8 @@ impl Agent {
 
     /// The batch after `start` as ((epoch, seq), rows of each part), or None when nothing came within the wait; and
     /// whether all has been read that was there at the start of a run that ends then.
-    #[pyo3(signature = (start, *, max_rows, max_bytes, max_parts, grow_parts, wait_ms))]
-    #[allow(clippy::type_complexity, clippy::too_many_arguments)]
+    #[pyo3(signature = (start, *, max_rows, max_bytes, max_parts, wait_ms))]
+    #[allow(clippy::type_complexity)]
     fn cut(
         &self,
         py: Python<'_>,
@@ -66,16 +66,26 @@ impl Agent {
         max_rows: usize,
         max_bytes: usize,
         max_parts: usize,
-        grow_parts: bool,
         wait_ms: u64,
     ) -> PyResult<(Option<((String, u64), Vec<usize>)>, bool)> {
         let start = Offset { epoch: start.0, seq: start.1 };
-        let request = Request::Cut { start, max_rows, max_bytes, max_parts, grow_parts, wait_ms };
+        let request = Request::Cut { start, max_rows, max_bytes, max_parts, wait_ms };
         Ok(match self.ask(py, move |client| client.cut(&request))? {
             Next::Batch(batch) => (Some(((batch.end.epoch, batch.end.seq), batch.parts)), false),
             Next::Nothing => (None, false),
             Next::Drained => (None, true),
         })
+    }
+
+    /// Acknowledge the batch that ends at `end` (epoch, seq), without waiting for Pub/Sub.
+    fn acknowledge(&self, py: Python<'_>, end: (String, u64)) -> PyResult<()> {
+        self.ask(py, |client| client.acknowledge(Offset { epoch: end.0, seq: end.1 }))
+    }
+
+    /// Whether Pub/Sub has confirmed every acknowledgement of the batch that ends at `end`, while its leases lasted; None
+    /// while they are under way.
+    fn confirmed(&self, py: Python<'_>, end: (String, u64)) -> PyResult<Option<bool>> {
+        self.ask(py, |client| client.confirmed(Offset { epoch: end.0, seq: end.1 }))
     }
 
     /// Let the agent go: it gives back what it holds and ends.

@@ -15,13 +15,17 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from solstice import _native
 from solstice._core.logging import end_native_logging, start_native_logging
 from solstice._core.options import OptionValues
 from solstice.errors import AgentLostError, SolsticeError
+from solstice.pubsub._cluster import Driver
 from solstice.pubsub._registry import AgentEntry, AgentFolder
+
+if TYPE_CHECKING:
+    from solstice.pubsub._shape import Selection
 
 # The agent gives back what it holds within a second.
 _FAREWELL_S = 5.0
@@ -35,15 +39,18 @@ class Batch:
     parts: list[int]
 
 
-class Drained(Exception):  # noqa: N818
-    """All that was there at the start of the run has been read, and is acknowledged."""
-
-
 class AgentProcess:
     """A running agent. It ends when this process does, whatever the reason."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], agent: _native.Agent, folder: AgentFolder, epoch: str, token: str
+        self,
+        process: subprocess.Popen[bytes],
+        agent: _native.Agent,
+        folder: AgentFolder,
+        *,
+        epoch: str,
+        token: str,
+        host: str,
     ) -> None:
         self._process = process
         self._agent = agent
@@ -51,7 +58,11 @@ class AgentProcess:
         self.epoch = epoch
         self.token = token
         self.socket = folder.socket
+        # Where executors on other hosts find it: at Spark's driver, if no host is given.
+        self.host = host
         self.port = agent.port
+        # Whether all that was there at the start of an availableNow run has been cut, and is acknowledged.
+        self.drained = False
 
     @classmethod
     def start(
@@ -59,15 +70,17 @@ class AgentProcess:
         subscription: str,
         connection: _native.Connection,
         values: OptionValues,
+        selection: "Selection",
         *,
-        tcp: tuple[str, int] | None = None,
-        available_now: bool = False,
+        cluster: Driver,
+        available_now: bool,
     ) -> "AgentProcess":
         """Start an agent and wait until it pulls, or raise what keeps it from doing so.
 
-        With ``tcp`` it also listens there, for executors on other hosts. With ``available_now`` it reads what was there
-        at its start, and then says so.
+        With ``available_now`` it reads what is there at its start, and then is ``drained``.
         """
+        host = values["agentHost"] or ""
+        tcp = (host or cluster.address, values["agentPort"]) if host or not cluster.is_local else None
         epoch, token = str(uuid.uuid4()), secrets.token_hex(32)
         folder = AgentFolder()
         config = {
@@ -79,6 +92,9 @@ class AgentProcess:
             "max_lease_s": round(values["maxLeaseDuration"]),
             "max_outstanding_messages": values["maxOutstandingMessages"],
             "max_outstanding_bytes": values["maxOutstandingBytes"],
+            "columns": selection.columns,
+            "attribute_columns": selection.attribute_columns,
+            "grow_parts": not values["numPartitions"] and not cluster.is_local,
             "socket": folder.socket,
             "tcp": tcp,
             "token": token,
@@ -107,26 +123,27 @@ class AgentProcess:
                 _reap(process)
                 raise
             AgentEntry(process.pid, epoch, subscription, folder.socket, token, time.time()).write()
-        return cls(process, agent, folder, epoch, token)
+        return cls(process, agent, folder, epoch=epoch, token=token, host=host)
 
     def cut(
-        self, start: dict[str, Any], *, max_rows: int, max_bytes: int, max_parts: int, grow_parts: bool, wait_ms: int
+        self, start: dict[str, Any], *, max_rows: int, max_bytes: int, max_parts: int, wait_ms: int
     ) -> Batch | None:
-        """The batch after ``start``; None when nothing came within the wait, Drained when nothing will."""
-        cut, drained = self._agent.cut(
-            (start["epoch"], start["seq"]),
-            max_rows=max_rows,
-            max_bytes=max_bytes,
-            max_parts=max_parts,
-            grow_parts=grow_parts,
-            wait_ms=wait_ms,
+        """The batch after ``start``; None when nothing came within the wait."""
+        cut, self.drained = self._agent.cut(
+            (start["epoch"], start["seq"]), max_rows=max_rows, max_bytes=max_bytes, max_parts=max_parts, wait_ms=wait_ms
         )
-        if drained:
-            raise Drained
         if cut is None:
             return None
         (epoch, seq), parts = cut
         return Batch({"epoch": epoch, "seq": seq}, parts)
+
+    def acknowledge(self, end: dict[str, Any]) -> None:
+        """Acknowledge the batch that ends at ``end``; Pub/Sub's answer is not waited for."""
+        self._agent.acknowledge((end["epoch"], end["seq"]))
+
+    def confirmed(self, end: dict[str, Any]) -> bool | None:
+        """Whether Pub/Sub took all acknowledgements of a batch while its leases lasted; None: they are under way."""
+        return self._agent.confirmed((end["epoch"], end["seq"]))
 
     def status(self) -> dict[str, Any]:
         """The agent's counts. Any thread may ask, also while another one waits for a batch."""

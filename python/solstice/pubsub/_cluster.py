@@ -5,6 +5,7 @@ driver's JVM, a worker a descendant of its executor's, and both have what is wan
 """
 
 import functools
+import itertools
 import os
 import re
 from collections.abc import Iterator
@@ -69,7 +70,7 @@ def driver() -> Driver:
 def executor() -> Executor | None:
     """The executor above this process; None in local mode."""
     arguments = _java_above() or []
-    options = dict(zip(arguments, arguments[1:], strict=False))
+    options = dict(itertools.pairwise(arguments))
     url = re.fullmatch(r"spark://\w+@(?P<host>.+):\d+", options.get("--driver-url", ""))
     cores = options.get("--cores", "")
     if url is None or "--executor-id" not in options or not cores.isdecimal():
@@ -127,9 +128,7 @@ def _cluster_cores(settings: dict[str, str]) -> int:
         value = settings.get(name, "")
         return int(value) if value.isdecimal() else otherwise
 
-    return number("spark.cores.max", 0) or (
-        number("spark.executor.instances", 0) * number("spark.executor.cores", 1)
-    )
+    return number("spark.cores.max", 0) or (number("spark.executor.instances", 0) * number("spark.executor.cores", 1))
 
 
 def _cpu_count() -> int:

@@ -1,7 +1,7 @@
 """The agents of this user on this host: a folder each, under one that nobody else can enter.
 
-A folder is alive while its lock is held. The agent holds it, so that also ``kill -9`` lets it go; the next agent to start
-sweeps away what is dead.
+A folder is alive while its lock is held. The agent holds it, so that also ``kill -9`` lets it go; the next agent to
+start sweeps away what is dead.
 """
 
 import fcntl
@@ -40,7 +40,7 @@ class AgentEntry:
 
 
 class AgentFolder:
-    """A new agent's folder. Its lock is the agent's, by inheriting ``lock``; :meth:`hand_over` leaves it to the agent."""
+    """A new agent's folder. The agent inherits ``lock``; after :meth:`hand_over` it is the only one to hold it."""
 
     def __init__(self) -> None:
         root = _root()

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from processes import descendants
-from spark_driver import spark_driver
 from solstice.pubsub import publish
 from solstice.testing import PubSubEmulator
+from spark_driver import spark_driver
 
 pytestmark = pytest.mark.spark
 

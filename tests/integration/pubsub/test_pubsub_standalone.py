@@ -74,19 +74,17 @@ def listening(agent: AgentEntry) -> list[str]:
 
 
 @pytest.mark.usefixtures("own_registry")
-def test_executors_that_do_not_see_the_socket_read_over_tcp_and_their_cores_become_partitions(
-    cluster, emulator, tmp_path
-) -> None:
+def test_executors_that_do_not_see_the_socket_read_over_tcp_and_tell_their_cores(cluster, emulator, tmp_path) -> None:
     options = {"subscriptionId": SUBSCRIPTION, "emulatorHost": emulator.address, "maxMessagesPerTrigger": str(ROWS)}
-    settings = {"spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.cores.max": "1"}
-    # One core is all that the driver's command line promises; the executors turn out to have two.
-    del settings["spark.cores.max"]
+    settings = {"spark.executor.memory": "512m", "spark.executor.cores": "1"}
     with spark_driver(tmp_path, cluster.url, options, settings) as driver:
         agent = the_agent(driver)
         assert listening(agent) == ["127.0.0.1"]
-        os.unlink(agent.socket)  # as if every executor were on another host
+        hidden = agent.socket + ".hidden"
+        os.rename(agent.socket, hidden)  # as if every executor were on another host
         sent = send(emulator, 0, ROWS)
         driver.wait_until(lambda: emulator.counters(SUBSCRIPTION)["acked"] == ROWS)
         assert [len(worker.executors()) for worker in cluster.workers] == [1, 1]
+        assert ask_status(hidden, agent.token)["executor_cores"] == 2
     assert sorted(stored(tmp_path)) == sorted(sent)
     assert not descendants("solstice.pubsub._agent")

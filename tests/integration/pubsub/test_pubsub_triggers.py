@@ -1,6 +1,7 @@
 """The life of a query on a real Spark: AvailableNow, its metrics, its logs, and how it ends."""
 
 import json
+import os
 import socket
 import threading
 import time
@@ -9,12 +10,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from processes import descendants
 from solstice.pubsub import publish
+from solstice.pubsub._registry import living_agents
 from solstice.testing import PubSubEmulator
 
 pytestmark = pytest.mark.spark
@@ -142,6 +145,22 @@ def test_the_counts_are_in_the_progress_and_for_prometheus_while_the_query_runs(
     finally:
         query.stop()
     wait_until(lambda: not _is_open(port), seconds=5)
+
+
+def test_an_agent_that_tasks_cannot_reach_fails_the_query_with_the_options_that_help(spark, emulator, tmp_path) -> None:
+    query = writer(spark, emulator, tmp_path).start()
+    try:
+        wait_until(lambda: bool(living_agents()))
+        [agent] = [
+            agent for agent in living_agents() if psutil.Process(agent.pid) in descendants("solstice.pubsub._agent")
+        ]
+        os.unlink(agent.socket)
+        send(emulator, 0, 10)
+        with pytest.raises(Exception, match=r"cannot be reached at .*agent\.sock.*agentHost"):
+            query.awaitTermination(60)
+    finally:
+        query.stop()
+    assert emulator.counters(SUBSCRIPTION)["acked"] == 0
 
 
 def _is_open(port: int) -> bool:

@@ -29,6 +29,7 @@ from solstice.errors import (
 from solstice.pubsub._reader import PubSubStreamReader
 from solstice.testing import PubSubEmulator
 
+
 @pytest.fixture
 def emulator() -> Iterator[PubSubEmulator]:
     with serving() as emulator:

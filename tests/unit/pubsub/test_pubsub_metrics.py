@@ -103,9 +103,11 @@ def test_prometheus_scrapes_the_counts_while_nobody_asks_for_a_batch_and_not_aft
 def test_a_metrics_port_that_is_taken_fails_the_query_and_is_named(emulator) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with reading(emulator, metricsPort=str(port)) as reader:
-            with pytest.raises(ConfigError, match=f"metricsPort is {port}.*free port"):
-                reader.latestOffset(START, ReadMaxRows(10))
+        with (
+            reading(emulator, metricsPort=str(port)) as reader,
+            pytest.raises(ConfigError, match=f"metricsPort is {port}.*free port"),
+        ):
+            reader.latestOffset(START, ReadMaxRows(10))
 
 
 @pytest.mark.usefixtures("own_registry")

@@ -35,6 +35,12 @@ pub struct Config {
     pub max_outstanding_messages: i64,
     /// Flow control over all streams, and the bound on the agent's own buffer.
     pub max_outstanding_bytes: i64,
+    /// The columns of the rows; all of the raw schema by default.
+    pub columns: Option<Vec<String>>,
+    /// Attributes that are columns of their own.
+    pub attribute_columns: Vec<String>,
+    /// More parts than asked for, if the executors have more cores.
+    pub grow_parts: bool,
     /// Where workers on this host connect.
     pub socket: PathBuf,
     /// Where the agent listens for workers on other hosts, as (host, port).
@@ -59,10 +65,18 @@ pub enum Request {
         max_bytes: usize,
         /// At most so many parts.
         max_parts: usize,
-        /// More, if the executors have more cores than that.
-        grow_parts: bool,
         /// How long to wait for rows when there are none.
         wait_ms: u64,
+    },
+    /// The batch that ends here is safe where it was written: acknowledge it now.
+    Acknowledge {
+        /// Where it ends.
+        end: Offset,
+    },
+    /// Has Pub/Sub confirmed every acknowledgement of the batch that ends here, before any lease of it ended?
+    Confirmed {
+        /// Where it ends.
+        end: Offset,
     },
 }
 
@@ -95,6 +109,10 @@ pub enum Reply {
     Ready(Option<u16>),
     /// What comes next.
     Cut(Next),
+    /// The acknowledgements are on their way.
+    Acknowledging,
+    /// Whether they all arrived in time; None while they are under way.
+    Confirmed(Option<bool>),
     /// It cannot go on, or not do this.
     Failed(Error),
 }
@@ -121,6 +139,23 @@ impl AgentClient {
     pub fn cut(&mut self, request: &Request) -> Result<Next> {
         match self.ask(request)? {
             Reply::Cut(next) => Ok(next),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Acknowledge the batch that ends at `end`, without waiting for Pub/Sub.
+    pub fn acknowledge(&mut self, end: Offset) -> Result<()> {
+        match self.ask(&Request::Acknowledge { end })? {
+            Reply::Acknowledging => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Whether Pub/Sub has confirmed every acknowledgement of the batch that ends at `end`, while its leases lasted; None
+    /// while they are under way.
+    pub fn confirmed(&mut self, end: Offset) -> Result<Option<bool>> {
+        match self.ask(&Request::Confirmed { end })? {
+            Reply::Confirmed(confirmed) => Ok(confirmed),
             other => Err(unexpected(&other)),
         }
     }

@@ -8,18 +8,18 @@ use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
-use arrow_schema::{ArrowError, SchemaRef};
+use arrow_schema::{ArrowError, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 
 use crate::agent::book::{Offset, Part};
 use crate::agent::frame;
 use crate::error::{Error, ErrorKind, Result};
-use crate::pubsub::columns::raw_schema;
 use crate::pubsub::puller::Stats;
 
 const BUFFER_BYTES: usize = 1 << 20;
@@ -104,7 +104,8 @@ struct EndMark {
 pub fn send(target: impl Write, part: &Part) -> io::Result<()> {
     let mut target = BufWriter::with_capacity(BUFFER_BYTES, target);
     frame::write(&mut target, &Answer::Rows)?;
-    let mut writer = StreamWriter::try_new(&mut target, &raw_schema()).map_err(io::Error::other)?;
+    let schema = part.batches.first().map_or_else(|| Arc::new(Schema::empty()), RecordBatch::schema);
+    let mut writer = StreamWriter::try_new(&mut target, &schema).map_err(io::Error::other)?;
     for batch in &part.batches {
         writer.write(batch).map_err(io::Error::other)?;
     }
@@ -257,10 +258,10 @@ impl RecordBatchReader for PartReader {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pubsub::columns::raw_schema;
     use arrow_array::new_null_array;
     use std::net::TcpListener;
     use std::os::unix::net::UnixListener;
-    use std::sync::Arc;
     use std::thread;
 
     fn batch(rows: usize) -> RecordBatch {

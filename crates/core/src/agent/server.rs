@@ -89,6 +89,8 @@ pub(super) struct Shared {
     pub(super) puller: Puller<Book>,
     born: Instant,
     drain: Option<Mutex<Drain>>,
+    /// Batches whose acknowledgements are under way (true), or did not all arrive in time.
+    unconfirmed: Mutex<HashMap<Offset, bool>>,
     /// The cores of the executors, and when they last read.
     executors: Mutex<HashMap<String, (usize, Instant)>>,
 }
@@ -120,7 +122,7 @@ impl Agent {
             streams: config.streams,
             max_outstanding_messages: config.max_outstanding_messages,
             max_outstanding_bytes: config.max_outstanding_bytes,
-            selection: Selection::default(),
+            selection: Selection::new(config.columns.as_deref(), &config.attribute_columns)?,
             batch_rows: CHUNK_ROWS,
             linger: Duration::ZERO,
             tell_early: config.available_now_idle_ms.is_some(),
@@ -129,7 +131,14 @@ impl Agent {
         log::info!("agent {} pulls from {}", config.epoch, config.subscription);
         let born = Instant::now();
         let drain = config.available_now_idle_ms.map(|idle| Mutex::new(Drain::new(Duration::from_millis(idle), born)));
-        let shared = Arc::new(Shared { config, puller, born, drain, executors: Mutex::default() });
+        let shared = Arc::new(Shared {
+            config,
+            puller,
+            born,
+            drain,
+            unconfirmed: Mutex::default(),
+            executors: Mutex::default(),
+        });
         let mut servants = vec![AbortOnDrop(tokio::spawn(workers::serve(listener, shared.clone())))];
         servants.extend(tcp.map(|tcp| AbortOnDrop(tokio::spawn(workers::serve(tcp, shared.clone())))));
         Ok(Self { shared, port, _servants: servants })
@@ -167,8 +176,19 @@ impl Agent {
 impl Shared {
     async fn handle(self: &Arc<Self>, request: Request) -> Reply {
         match request {
-            Request::Cut { start, max_rows, max_bytes, max_parts, grow_parts, wait_ms } => {
-                let max_parts = if grow_parts { max_parts.max(self.executor_cores()) } else { max_parts };
+            Request::Acknowledge { end } if self.settle(&end) => Reply::Acknowledging,
+            Request::Acknowledge { end } => Reply::Failed(Error::new(
+                ErrorKind::Native,
+                format!("batch {} is to be acknowledged, but the Pub/Sub agent does not hold it.", end.seq),
+            )),
+            Request::Confirmed { end } => Reply::Confirmed(match lock(&self.unconfirmed).get(&end) {
+                Some(true) => None,
+                Some(false) => Some(false),
+                None => Some(end.epoch == self.config.epoch),
+            }),
+            Request::Cut { start, max_rows, max_bytes, max_parts, wait_ms } => {
+                let learned = if self.config.grow_parts { self.executor_cores() } else { 0 };
+                let max_parts = max_parts.max(learned);
                 let limits = CutLimits { max_rows, max_bytes, max_parts };
                 match self.cut(&start, limits, Duration::from_millis(wait_ms)).await {
                     Ok(next) => Reply::Cut(next),
@@ -253,14 +273,21 @@ impl Shared {
         over
     }
 
-    /// `start` is durable: acknowledge its batch, give back what was cut for another start.
-    fn settle(self: &Arc<Self>, start: &Offset) {
+    /// `start` is durable: acknowledge its batch, give back what was cut for another start. Tells whether there was such
+    /// a batch.
+    fn settle(self: &Arc<Self>, start: &Offset) -> bool {
         let (ticket, settled) = self.puller.book().settle(start, Instant::now());
         if let Some(ticket) = ticket {
             let acknowledged = self.puller.acknowledge(ticket, settled.acks);
-            let shared = self.clone();
+            lock(&self.unconfirmed).insert(start.clone(), true);
+            let (shared, end) = (self.clone(), start.clone());
             tokio::spawn(async move {
                 let Ok(outcome) = acknowledged.await else { return };
+                if outcome.late == 0 && outcome.refused.is_empty() && outcome.error.is_none() {
+                    lock(&shared.unconfirmed).remove(&end);
+                } else {
+                    lock(&shared.unconfirmed).insert(end, false);
+                }
                 if !outcome.refused.is_empty() {
                     let count = outcome.refused.len();
                     log::warn!("{count} acknowledgements came too late; Pub/Sub delivers these messages again");
@@ -273,6 +300,7 @@ impl Shared {
         if !settled.nacks.is_empty() {
             drop(self.puller.give_back(settled.nacks));
         }
+        ticket.is_some()
     }
 }
 
