@@ -39,10 +39,16 @@ from solstice.connect._window import Window, WindowSpec
 
 if TYPE_CHECKING:
     from solstice.connect import functions
+    from solstice.connect._async import AsyncDataFrame, AsyncSession, connect_async
 
 SparkSession = Session  # PySpark's name
 
+# Imported when they are first used.
+_LAZY = {"AsyncDataFrame": "_async", "AsyncSession": "_async", "connect_async": "_async"}
+
 __all__ = [
+    "AsyncDataFrame",
+    "AsyncSession",
     "Column",
     "DataFrame",
     "GroupedData",
@@ -54,6 +60,7 @@ __all__ = [
     "Window",
     "WindowSpec",
     "connect",
+    "connect_async",
     "errors",
     "functions",
     "local",
@@ -62,6 +69,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name != "functions":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return importlib.import_module(f"{__name__}.functions")
+    if name == "functions":
+        return importlib.import_module(f"{__name__}.functions")
+    if name in _LAZY:
+        return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,6 +10,7 @@ from solstice.pubsub._options import SOURCE_OPTIONS
 from solstice.pubsub._reader import PubSubStreamReader
 from solstice.pubsub._shape import RAW_SCHEMA, Shape
 
+
 class PubSubDataSource(DataSource):  # type: ignore[misc]
     """Pub/Sub as a Spark data source; constructed by Spark, in several processes."""
 

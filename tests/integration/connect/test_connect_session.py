@@ -18,6 +18,7 @@ import pytest
 import solstice.connect as sc
 from solstice import errors
 from solstice.connect import _local, types
+from solstice.connect._actions import run
 from solstice.connect._protocol import load_protocol
 
 pytestmark = pytest.mark.spark
@@ -236,8 +237,8 @@ def test_a_session_that_the_server_ended_is_lost(server):
 
 def operation_states(session):
     protocol = load_protocol()
-    request = protocol.GetStatusRequest(**session._driver.requests._identity, operation_status={})
-    response = session._driver.unary("GetStatus", request)
+    request = protocol.GetStatusRequest(**session._link.driver.requests._identity, operation_status={})
+    response = run(session._link.driver.unary("GetStatus", request))
     states = protocol.GetStatusResponse.OperationStatus.OperationState
     return [states.Name(status.state).removeprefix("OPERATION_STATE_") for status in response.operation_statuses]
 
@@ -392,6 +393,6 @@ def test_a_cut_while_a_command_runs_does_not_run_it_twice(server, through_proxy)
     # Run a second time it would fail: the table is there.
     session.sql("create table once as select id, sha2(repeat(cast(id as string), 99), 512) h from range(150000)")
     thread.join()
-    watcher._driver.close()  # not stop(): the session is the other one's
+    run(watcher._link.driver.close())  # not stop(): the session is the other one's
     assert cut_while == ["RUNNING"]
     assert session.sql("table once").count() == 150_000
