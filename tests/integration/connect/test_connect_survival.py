@@ -1,4 +1,4 @@
-"""What goes wrong around a real server: cut connections, Ctrl-C, cancelled tasks, restarts, tokens; and much at once."""
+"""What goes wrong around a real server: cuts, Ctrl-C, cancelled tasks, restarts, tokens; and much at once."""
 
 import asyncio
 import contextlib

@@ -22,7 +22,7 @@ def arrow(values):
 class ScriptedServer:
     """Serves ``batches`` (lists of numbers) to every query; ``hooks`` by method may fail, wait or answer instead."""
 
-    def __init__(self):
+    def __init__(self, credentials=None):
         self.protocol = load_protocol()
         self.batches = [[1, 2], [3]]
         self.hooks = {}
@@ -47,7 +47,10 @@ class ScriptedServer:
                 ),
             )
         )
-        self.port = self._grpc.add_insecure_port("127.0.0.1:0")
+        if credentials is None:
+            self.port = self._grpc.add_insecure_port("127.0.0.1:0")
+        else:
+            self.port = self._grpc.add_secure_port("127.0.0.1:0", credentials)
         self._grpc.start()
 
     def url(self, parameters=""):

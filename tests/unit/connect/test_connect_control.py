@@ -1,5 +1,8 @@
 """What a session controls beside queries: settings, tags, interrupts, progress, tokens, deadlines, its own end."""
 
+import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -8,6 +11,7 @@ import pytest
 from connect_scripted_server import ScriptedServer, abort, error_details, once
 
 import solstice.connect as sc
+from pubsub_authority import Authority
 from solstice import errors
 
 
@@ -187,6 +191,41 @@ def test_tokens_that_change_and_stay_wrong_fail_after_the_second(server):
 def test_a_token_function_that_gives_no_token_is_an_error_that_names_it(server, token):
     with pytest.raises(errors.ConfigError, match="'token'"):
         sc.connect(server.url(), token=lambda: token)
+
+
+# TLS.
+
+TLS_CLIENT = """
+import sys, asyncio
+import solstice.connect as sc
+
+with sc.connect(sys.argv[1]) as spark:
+    print(spark.sql("select n").collect())
+
+async def main():
+    async with await sc.connect_async(sys.argv[1]) as spark:
+        print(await spark.sql("select n").count())
+
+asyncio.run(main())
+"""
+
+
+def test_tls_with_an_authority_of_ones_own(tmp_path):
+    authority = Authority()
+    certificate, key = authority.identity
+    server = ScriptedServer(grpc.ssl_server_credentials([(key.encode(), certificate.encode())]))
+    (tmp_path / "roots.pem").write_text(authority.certificate)
+    url = server.url("use_ssl=true;token=t1")
+    for roots, outcome in ((tmp_path / "roots.pem", "[Row(n=1), Row(n=2), Row(n=3)]\n1\n"), (None, "")):
+        environment = {key: value for key, value in os.environ.items() if "SSL_ROOTS" not in key}
+        if roots is not None:
+            environment["GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"] = str(roots)
+        command = [sys.executable, "-c", TLS_CLIENT, url]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        assert done.stdout == outcome, done.stderr
+    assert "TransportError" in done.stderr
+    assert {metadata["authorization"] for _, _, metadata in server.calls} == {"Bearer t1"}
+    server.stop()
 
 
 # Deadlines and retries.
