@@ -67,6 +67,17 @@ impl Agent {
         Ok(batch.map(|batch| ((batch.end.epoch, batch.end.seq), batch.parts)))
     }
 
+    /// Acknowledge the batch that ends at `end` (epoch, seq), without waiting for Pub/Sub.
+    fn acknowledge(&self, py: Python<'_>, end: (String, u64)) -> PyResult<()> {
+        self.ask(py, |client| client.acknowledge(Offset { epoch: end.0, seq: end.1 }))
+    }
+
+    /// Whether Pub/Sub has confirmed every acknowledgement of the batch that ends at `end`, while its leases lasted; None
+    /// while they are under way.
+    fn confirmed(&self, py: Python<'_>, end: (String, u64)) -> PyResult<Option<bool>> {
+        self.ask(py, |client| client.confirmed(Offset { epoch: end.0, seq: end.1 }))
+    }
+
     /// The agent's counts by name, a JSON object.
     fn status(&self, py: Python<'_>) -> PyResult<String> {
         self.ask(py, |client| {

@@ -4,6 +4,7 @@ mod admin;
 mod agent;
 mod arrow;
 mod build_info;
+mod compose;
 mod connection;
 mod emulator;
 mod errors;
@@ -13,6 +14,7 @@ mod process;
 mod project;
 mod publish;
 mod pull;
+mod seen;
 mod waiting;
 
 use pyo3::prelude::*;
@@ -34,6 +36,8 @@ mod _native {
     #[pymodule_export]
     use build_info::{build_profile, source_fingerprint};
     #[pymodule_export]
+    use compose::Composer;
+    #[pymodule_export]
     use connection::Connection;
     #[pymodule_export]
     use emulator::Emulator;
@@ -49,6 +53,8 @@ mod _native {
     use publish::Publisher;
     #[pymodule_export]
     use pull::{PulledBatch, Puller};
+    #[pymodule_export]
+    use seen::SeenIds;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -16,12 +16,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from solstice import _native
 from solstice._core.logging import end_native_logging, start_native_logging
 from solstice._core.options import OptionValues
 from solstice.errors import AgentLostError, SolsticeError
+
+if TYPE_CHECKING:
+    from solstice.pubsub._shape import Selection
 
 # A Unix socket's path has room for 107 characters.
 _LONGEST_SOCKET_FOLDER = 90
@@ -50,7 +53,9 @@ class AgentProcess:
         self.token = token
 
     @classmethod
-    def start(cls, subscription: str, connection: _native.Connection, values: OptionValues) -> "AgentProcess":
+    def start(
+        cls, subscription: str, connection: _native.Connection, values: OptionValues, selection: "Selection"
+    ) -> "AgentProcess":
         """Start an agent and wait until it pulls, or raise what keeps it from doing so."""
         epoch, token = str(uuid.uuid4()), secrets.token_hex(32)
         folder = _private_folder()
@@ -64,6 +69,8 @@ class AgentProcess:
             "max_lease_s": round(values["maxLeaseDuration"]),
             "max_outstanding_messages": values["maxOutstandingMessages"],
             "max_outstanding_bytes": values["maxOutstandingBytes"],
+            "columns": selection.columns,
+            "attribute_columns": selection.attribute_columns,
             "socket": path,
             "token": token,
         }
@@ -101,6 +108,14 @@ class AgentProcess:
             return None
         (epoch, seq), parts = answer
         return Batch({"epoch": epoch, "seq": seq}, parts)
+
+    def acknowledge(self, end: dict[str, Any]) -> None:
+        """Acknowledge the batch that ends at ``end``; Pub/Sub's answer is not waited for."""
+        self._agent.acknowledge((end["epoch"], end["seq"]))
+
+    def confirmed(self, end: dict[str, Any]) -> bool | None:
+        """Whether Pub/Sub took all acknowledgements of a batch while its leases lasted; None: they are under way."""
+        return self._agent.confirmed((end["epoch"], end["seq"]))
 
     def status(self) -> dict[str, int]:
         """The agent's counts."""

@@ -27,7 +27,7 @@ use crate::pubsub::ledger::{Ledger, TakeLimits};
 const MIN_PART_ROWS: usize = 5_000;
 
 /// Where a batch ends: the agent's life and the batch's number.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Offset {
     /// A uuid of the agent that cut the batch; empty before the first one.
     pub epoch: String,

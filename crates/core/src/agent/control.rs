@@ -36,6 +36,10 @@ pub struct Config {
     pub max_outstanding_messages: i64,
     /// Flow control over all streams, and the bound on the agent's own buffer.
     pub max_outstanding_bytes: i64,
+    /// The columns of the rows; all of the raw schema by default.
+    pub columns: Option<Vec<String>>,
+    /// Attributes that are columns of their own.
+    pub attribute_columns: Vec<String>,
     /// Where workers connect.
     pub socket: PathBuf,
     /// What workers must show.
@@ -59,6 +63,16 @@ pub enum Request {
         /// How long to wait for rows when there are none.
         wait_ms: u64,
     },
+    /// The batch that ends here is safe where it was written: acknowledge it now.
+    Acknowledge {
+        /// Where it ends.
+        end: Offset,
+    },
+    /// Has Pub/Sub confirmed every acknowledgement of the batch that ends here, before any lease of it ended?
+    Confirmed {
+        /// Where it ends.
+        end: Offset,
+    },
     /// Count.
     Status,
 }
@@ -80,6 +94,10 @@ pub enum Reply {
     Ready,
     /// The next batch, if there is anything to read.
     Cut(Option<Batch>),
+    /// The acknowledgements are on their way.
+    Acknowledging,
+    /// Whether they all arrived in time; None while they are under way.
+    Confirmed(Option<bool>),
     /// The counts.
     Status(Stats),
     /// It cannot go on, or not do this.
@@ -106,6 +124,23 @@ impl AgentClient {
     pub fn cut(&mut self, request: &Request) -> Result<Option<Batch>> {
         match self.ask(request)? {
             Reply::Cut(batch) => Ok(batch),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Acknowledge the batch that ends at `end`, without waiting for Pub/Sub.
+    pub fn acknowledge(&mut self, end: Offset) -> Result<()> {
+        match self.ask(&Request::Acknowledge { end })? {
+            Reply::Acknowledging => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Whether Pub/Sub has confirmed every acknowledgement of the batch that ends at `end`, while its leases lasted; None
+    /// while they are under way.
+    pub fn confirmed(&mut self, end: Offset) -> Result<Option<bool>> {
+        match self.ask(&Request::Confirmed { end })? {
+            Reply::Confirmed(confirmed) => Ok(confirmed),
             other => Err(unexpected(&other)),
         }
     }

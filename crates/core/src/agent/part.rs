@@ -12,13 +12,12 @@ use std::time::Duration;
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
-use arrow_schema::{ArrowError, SchemaRef};
+use arrow_schema::{ArrowError, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 
 use crate::agent::book::{Offset, Part};
 use crate::agent::frame;
 use crate::error::{Error, ErrorKind, Result};
-use crate::pubsub::columns::raw_schema;
 
 const BUFFER_BYTES: usize = 1 << 20;
 /// A worker asks at once; what is silent for so long is no worker.
@@ -63,7 +62,8 @@ pub fn serve(stream: UnixStream, token: &str, find: impl FnOnce(&PartRequest) ->
         Err(error) => frame::write(&mut target, &Answer::Failed(error)),
         Ok(part) => {
             frame::write(&mut target, &Answer::Rows)?;
-            let mut writer = StreamWriter::try_new(&mut target, &raw_schema()).map_err(io::Error::other)?;
+            let schema = part.batches.first().map_or_else(|| Arc::new(Schema::empty()), RecordBatch::schema);
+            let mut writer = StreamWriter::try_new(&mut target, &schema).map_err(io::Error::other)?;
             for batch in &part.batches {
                 writer.write(batch).map_err(io::Error::other)?;
             }
@@ -156,6 +156,7 @@ impl RecordBatchReader for PartReader {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pubsub::columns::raw_schema;
     use arrow_array::new_null_array;
     use std::io::Write;
     use std::thread;

@@ -1,8 +1,9 @@
 //! The agent's life: from its planner's first word to the end of the control socket, and not a second longer.
 
+use std::collections::HashMap;
 use std::io;
 use std::os::unix::net::UnixStream as BlockingUnixStream;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::io::AsyncWriteExt;
@@ -18,7 +19,7 @@ use crate::pubsub::columns::Selection;
 use crate::pubsub::decode::CHUNK_ROWS;
 use crate::pubsub::lease::LeaseTerms;
 use crate::pubsub::pull::AbortOnDrop;
-use crate::pubsub::puller::{Look, Puller, PullerOptions};
+use crate::pubsub::puller::{Look, Puller, PullerOptions, lock};
 use crate::runtime;
 
 /// What giving back may take at the end; then the leases simply run out.
@@ -80,6 +81,8 @@ struct Agent {
 struct Shared {
     config: Config,
     puller: Puller<Book>,
+    /// Batches whose acknowledgements are under way (true), or did not all arrive in time.
+    unconfirmed: Mutex<HashMap<Offset, bool>>,
 }
 
 impl Agent {
@@ -99,13 +102,13 @@ impl Agent {
             streams: config.streams,
             max_outstanding_messages: config.max_outstanding_messages,
             max_outstanding_bytes: config.max_outstanding_bytes,
-            selection: Selection::default(),
+            selection: Selection::new(config.columns.as_deref(), &config.attribute_columns)?,
             batch_rows: CHUNK_ROWS,
             linger: Duration::ZERO,
         };
         let puller = Puller::start(client, options, Book::new(config.epoch.clone(), terms)).await?;
         log::info!("agent {} pulls from {}", config.epoch, config.subscription);
-        let shared = Arc::new(Shared { config, puller });
+        let shared = Arc::new(Shared { config, puller, unconfirmed: Mutex::default() });
         let servant = AbortOnDrop(tokio::spawn(serve_parts(listener, shared.clone())));
         Ok(Self { shared, _servant: servant })
     }
@@ -143,6 +146,16 @@ impl Shared {
     async fn handle(self: &Arc<Self>, request: Request) -> Reply {
         match request {
             Request::Status => Reply::Status(self.puller.stats()),
+            Request::Acknowledge { end } if self.settle(&end) => Reply::Acknowledging,
+            Request::Acknowledge { end } => Reply::Failed(Error::new(
+                ErrorKind::Native,
+                format!("batch {} is to be acknowledged, but the Pub/Sub agent does not hold it.", end.seq),
+            )),
+            Request::Confirmed { end } => Reply::Confirmed(match lock(&self.unconfirmed).get(&end) {
+                Some(true) => None,
+                Some(false) => Some(false),
+                None => Some(end.epoch == self.config.epoch),
+            }),
             Request::Cut { start, max_rows, max_bytes, max_parts, wait_ms } => {
                 let limits = CutLimits { max_rows, max_bytes, max_parts };
                 match self.cut(&start, limits, Duration::from_millis(wait_ms)).await {
@@ -172,14 +185,21 @@ impl Shared {
         self.puller.wait_for(Some(Instant::now() + wait), look).await.transpose()
     }
 
-    /// `start` is durable: acknowledge its batch, give back what was cut for another start.
-    fn settle(self: &Arc<Self>, start: &Offset) {
+    /// `start` is durable: acknowledge its batch, give back what was cut for another start. Tells whether there was such
+    /// a batch.
+    fn settle(self: &Arc<Self>, start: &Offset) -> bool {
         let (ticket, settled) = self.puller.book().settle(start, Instant::now());
         if let Some(ticket) = ticket {
             let acknowledged = self.puller.acknowledge(ticket, settled.acks);
-            let shared = self.clone();
+            lock(&self.unconfirmed).insert(start.clone(), true);
+            let (shared, end) = (self.clone(), start.clone());
             tokio::spawn(async move {
                 let Ok(outcome) = acknowledged.await else { return };
+                if outcome.late == 0 && outcome.refused.is_empty() && outcome.error.is_none() {
+                    lock(&shared.unconfirmed).remove(&end);
+                } else {
+                    lock(&shared.unconfirmed).insert(end, false);
+                }
                 if !outcome.refused.is_empty() {
                     let count = outcome.refused.len();
                     log::warn!("{count} acknowledgements came too late; Pub/Sub delivers these messages again");
@@ -192,6 +212,7 @@ impl Shared {
         if !settled.nacks.is_empty() {
             drop(self.puller.give_back(settled.nacks));
         }
+        ticket.is_some()
     }
 }
 

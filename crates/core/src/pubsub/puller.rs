@@ -180,8 +180,11 @@ impl<B: AsMut<Ledger> + Send + 'static> Puller<B> {
     pub fn acknowledge(&self, ticket: u64, ack_ids: Vec<StringArray>) -> oneshot::Receiver<Outcome> {
         let shared = self.shared.clone();
         self.shared.settle(async move {
-            let outcome = shared.settler.acknowledge(&ack_ids).await;
-            lock(&shared.book).as_mut().acked(ticket, outcome.confirmed, outcome.refused.len());
+            let mut outcome = shared.settler.acknowledge(&ack_ids).await;
+            shared.expire();
+            let mut book = lock(&shared.book);
+            outcome.late = book.as_mut().no_longer_ours(ticket);
+            book.as_mut().acked(ticket, outcome.confirmed, outcome.refused.len());
             outcome
         })
     }
@@ -357,6 +360,15 @@ impl<B: AsMut<Ledger> + Send + 'static> Shared<B> {
             && bytes as u64 <= options.max_outstanding_bytes.unsigned_abs()
     }
 
+    /// Notice leases that ended.
+    fn expire(&self) {
+        let expired = lock(&self.book).as_mut().expire(Instant::now());
+        if expired > 0 {
+            let name = &self.options.subscription;
+            log::warn!("the leases of {expired} messages of {name} ended; Pub/Sub delivers them again");
+        }
+    }
+
     fn fail(&self, error: Error) {
         log::error!("{error}");
         lock(&self.fatal).get_or_insert(error);
@@ -445,11 +457,7 @@ async fn keep_leases<B: AsMut<Ledger> + Send + 'static>(shared: Arc<Shared<B>>) 
         for extension in lock(&shared.book).as_mut().due(now, MAX_REQUEST_IDS) {
             calls.spawn(extend(shared.clone(), extension, now));
         }
-        let expired = lock(&shared.book).as_mut().expire(Instant::now());
-        if expired > 0 {
-            let name = &shared.options.subscription;
-            log::warn!("the leases of {expired} messages of {name} ended; Pub/Sub delivers them again");
-        }
+        shared.expire();
         shared.room.notify_waiters();
     }
 }

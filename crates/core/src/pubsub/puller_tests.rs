@@ -279,6 +279,24 @@ fn exactly_once_acknowledgements_that_are_too_late_are_named_and_the_messages_co
 }
 
 #[test]
+fn acknowledgements_of_leases_that_have_ended_are_counted_as_late() {
+    let emulator = emulator(false);
+    run(async {
+        publish(emulator.port(), 0..10).await;
+        let puller = start(emulator.port(), options()).await;
+        let (first, hour) = (next(&puller).await, Duration::from_secs(3_600));
+        puller.book().expire(Instant::now() + hour);
+        let outcome = ack(&puller, first.ticket).await;
+        assert_eq!((outcome.confirmed, outcome.late), (10, 10));
+        publish(emulator.port(), 10..20).await;
+        let second = next(&puller).await;
+        let outcome = ack(&puller, second.ticket).await;
+        assert_eq!((outcome.confirmed, outcome.late), (10, 0));
+        puller.close(Duration::from_secs(1)).await;
+    });
+}
+
+#[test]
 fn an_extension_that_comes_too_late_takes_rows_out_of_the_buffer_and_is_reported() {
     let emulator = emulator(true);
     run(async {
