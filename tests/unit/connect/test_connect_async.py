@@ -2,8 +2,11 @@
 
 import asyncio
 import inspect
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import grpc
 import pytest
@@ -283,3 +286,10 @@ def test_arrow_readers_take_a_dataframe_of_the_blocking_client(server):
         del reader
         server.wait_for("ReleaseExecute", 3)
         assert server.requests("ReleaseExecute")[-1].WhichOneof("release") == "release_all"
+
+
+def test_type_checkers_see_what_blocks_and_what_is_awaited():
+    use = Path(__file__).with_name("connect_typed_use.py")
+    command = [sys.executable, "-m", "mypy", str(use)]
+    checked = subprocess.run(command, capture_output=True, text=True, check=False, cwd=use.parents[3])
+    assert checked.returncode == 0, checked.stdout
