@@ -8,10 +8,11 @@
 The map, from the user to the wire:
 
 - ``_session``, ``_async``, ``_builder``, ``_reader``, ``_conf``, ``_row``, ``types``, ``errors``: what a user holds;
-  ``_session_methods`` is what both kinds of session can do, with ``_tags`` and ``_progress``; ``_bounds`` guards results.
+  ``_session_methods`` is what both kinds of session can do, with ``_tags`` and ``_progress``; ``_bounds`` guards
+  results.
 - A DataFrame is built up, each part on the one before: ``_frame _fetch _select _combine _shape _statistics _analysis
-  _keep _results``, then ``_dataframe`` or ``_async``; ``_group``, ``_window``, ``_column`` and ``functions`` go with it.
-  ``_camel`` gives PySpark's spellings, ``_actions`` makes methods that block and methods to await of the same code.
+  _keep _results``, then ``_dataframe`` or ``_async``; ``_group``, ``_window``, ``_column`` and ``functions`` go with
+  it. ``_camel`` gives PySpark's spellings, ``_actions`` makes methods that block and methods to await of one code.
 - ``_plan`` and ``_expressions`` are what a DataFrame is, ``_encode`` what the server gets; ``_sql`` tells queries from
   commands, ``_sql_arguments`` binds values to them.
 - ``_create``, ``_infer``, ``_local_data``, ``_arrow_types``, ``_upload``: this process's own data on its way there.
