@@ -6,6 +6,7 @@ Written once, as coroutines, over a transport that blocks or one that is awaited
 import contextlib
 import inspect
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable
@@ -68,21 +69,21 @@ class Driver:
         ``timeout_s`` is for one try, in place of the session's, which is for all of them.
         """
         allowed_s = self.timeout_s if timeout_s is None else None
-        deadline = None if allowed_s is None else time.monotonic() + allowed_s
+        deadline = math.inf if allowed_s is None else time.monotonic() + allowed_s
         tries = 0
         while True:
             tries += 1
-            left_s = timeout_s if deadline is None else max(deadline - time.monotonic(), 0.0)
+            left_s = timeout_s if allowed_s is None else max(deadline - time.monotonic(), 0.0)
             try:
                 return await self._once(method, request, left_s)
             except CallFailed as error:
                 failure = error.failure
-            if deadline is not None and (failure.code == "DEADLINE_EXCEEDED" or time.monotonic() >= deadline):
+            left_s = deadline - time.monotonic()
+            if allowed_s is not None and (failure.code == "DEADLINE_EXCEEDED" or left_s <= 0):
                 raise _timeout_error(allowed_s)
             if tries >= policy.max_attempts or not failure.is_transient or self.server_end() is not None:
                 raise await self._error(failure)
-            delay_s = retry_delay_s(failure, policy, tries)
-            await self._transport.sleep(delay_s if deadline is None else min(delay_s, deadline - time.monotonic()))
+            await self._transport.sleep(min(retry_delay_s(failure, policy, tries), left_s))
 
     async def upload(self, name: str, data: bytes) -> None:
         """Give the session an artifact, unless it has one of the name."""

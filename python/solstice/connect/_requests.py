@@ -6,6 +6,7 @@ from typing import Any
 
 from solstice.connect._protocol import Protocol
 from solstice.connect._url import Endpoint
+from solstice.errors import UnsupportedError
 
 _CHUNK_BYTES = 1024 * 1024
 
@@ -92,7 +93,11 @@ class Requests:
         return self._protocol.ReleaseSessionRequest(**self._identity)
 
     def _request(self, name: str, **fields: Any) -> Any:
-        request = getattr(self._protocol, name)(**self._identity, **fields)
+        try:
+            message = getattr(self._protocol, name)
+        except AttributeError as error:  # an older pyspark
+            raise UnsupportedError(f"{error}.", remedy="Install a newer pyspark or pyspark-client.") from None
+        request = message(**self._identity, **fields)
         if self._server_session_id is not None:
             request.client_observed_server_side_session_id = self._server_session_id
         return request
