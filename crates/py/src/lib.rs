@@ -14,6 +14,7 @@ mod process;
 mod project;
 mod publish;
 mod pull;
+mod rows;
 mod seen;
 mod waiting;
 
@@ -30,7 +31,7 @@ mod _native {
         list_subscriptions, list_topics,
     };
     #[pymodule_export]
-    use agent::{Agent, read_part, run_agent};
+    use agent::{Agent, agent_status, read_part, run_agent};
     #[pymodule_export]
     use arrow::ArrowStream;
     #[pymodule_export]
@@ -53,6 +54,8 @@ mod _native {
     use publish::Publisher;
     #[pymodule_export]
     use pull::{PulledBatch, Puller};
+    #[pymodule_export]
+    use rows::decode_columns;
     #[pymodule_export]
     use seen::SeenIds;
 
