@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
+use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use solstice_core::agent::book::Offset;
 use solstice_core::agent::control::{AgentClient, Config, Request};
@@ -65,6 +66,12 @@ impl Agent {
         let request = Request::Cut { start, max_rows, max_bytes, max_parts, wait_ms };
         let batch = self.ask(py, move |client| client.cut(&request))?;
         Ok(batch.map(|batch| ((batch.end.epoch, batch.end.seq), batch.parts)))
+    }
+
+    /// Write the parts of the batch that ends at `end` (epoch, seq) to files of this machine.
+    fn write(&self, py: Python<'_>, end: (String, u64), files: Vec<PathBuf>) -> PyResult<()> {
+        let outcome = self.ask(py, |client| client.write(Offset { epoch: end.0, seq: end.1 }, files))?;
+        outcome.map_err(|(number, text)| PyOSError::new_err((number, text)))
     }
 
     /// Acknowledge the batch that ends at `end` (epoch, seq), without waiting for Pub/Sub.

@@ -51,7 +51,7 @@ mod _native {
     #[pymodule_export]
     use pull::{PulledBatch, Puller};
     #[pymodule_export]
-    use seen::SeenIds;
+    use seen::{FreshRows, SeenIds};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -1,6 +1,5 @@
 """Where a log lies: directories that are full, wrong or somebody else's, and an object store."""
 
-import contextlib
 import errno
 import json
 import os
@@ -142,17 +141,10 @@ def test_a_folder_that_cannot_be_made_is_named(new_life, tmp_path) -> None:
 
 def test_a_full_disk_fails_the_query_with_the_fix_and_acks_nothing(emulator, new_life, tmp_path, monkeypatch) -> None:
     """The device /dev/full has no space, ever; everything else is on a real disk."""
-
-    @contextlib.contextmanager
-    def full(self: LocalStore, name: str) -> Iterator[Any]:
-        (self._folder / name).touch()
-        with pa.OSFile("/dev/full", "wb") as file:
-            yield file
-
     sent = send(emulator, 500)
     reader = new_life()
     with monkeypatch.context() as patch:
-        patch.setattr(LocalStore, "sink", full)
+        patch.setattr(LocalStore, "path", lambda self, name: "/dev/full")
         with pytest.raises(MachineError, match=r"no space left at logPath, .*/log .*start the query again"):
             drain(reader, 500)
     reader.stop()

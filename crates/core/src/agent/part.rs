@@ -3,6 +3,7 @@
 //! A stream that ends without its mark, or whose rows are not as many as the plan says, is an error: silence is never
 //! emptiness.
 
+use std::fs::File;
 use std::io::{self, BufReader, BufWriter};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_ipc::reader::StreamReader;
-use arrow_ipc::writer::StreamWriter;
+use arrow_ipc::writer::{FileWriter, StreamWriter};
 use arrow_schema::{ArrowError, SchemaRef};
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +48,25 @@ enum Answer {
 #[derive(Serialize, Deserialize)]
 struct EndMark {
     rows: usize,
+}
+
+/// Write a part to a new file of this machine, for a planner that keeps a log.
+pub fn write(part: &Part, path: &Path) -> io::Result<()> {
+    let schema = part.batches.first().map_or_else(raw_schema, RecordBatch::schema);
+    let target = BufWriter::with_capacity(BUFFER_BYTES, File::create(path)?);
+    let mut writer = FileWriter::try_new(target, &schema).map_err(io_error)?;
+    for batch in &part.batches {
+        writer.write(batch).map_err(io_error)?;
+    }
+    writer.finish().map_err(io_error)
+}
+
+/// The machine's own error, where there is one.
+fn io_error(error: ArrowError) -> io::Error {
+    match error {
+        ArrowError::IoError(_, error) => error,
+        other => io::Error::other(other),
+    }
 }
 
 /// The agent's side: serve one connection. `find` looks a part up.
@@ -209,6 +229,17 @@ mod tests {
     fn a_whole_part_is_read() {
         assert_eq!(read_from(serving(25), TOKEN, 25).unwrap(), 25);
         assert_eq!(read_from(serving(0), TOKEN, 0).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_part_is_written_whole_or_the_error_is_the_machines() {
+        let path = std::env::temp_dir().join(format!("solstice-part-{}", fastrand::u64(..)));
+        write(&part(25), &path).unwrap();
+        let reader = arrow_ipc::reader::FileReader::try_new(File::open(&path).unwrap(), None).unwrap();
+        assert_eq!(reader.map(|batch| batch.unwrap().num_rows()).sum::<usize>(), 25);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(write(&part(25), Path::new("/dev/full")).unwrap_err().raw_os_error(), Some(28));
+        assert_eq!(write(&part(25), Path::new("/nowhere/part")).unwrap_err().raw_os_error(), Some(2));
     }
 
     #[test]
