@@ -123,7 +123,9 @@ fn lists(ids: &RecordBatch) -> Result<(&UInt64Array, &StringArray)> {
     let values = |name| {
         let list = ids.column_by_name(name).and_then(|column| column.as_list_opt::<i32>());
         // Values of rows that were sliced away would still be among them.
-        let whole = |list: &&ListArray| list.value_offsets()[0] == 0 && list.offsets().lengths().sum::<usize>() == list.values().len();
+        let whole = |list: &&ListArray| {
+            list.value_offsets()[0] == 0 && list.offsets().lengths().sum::<usize>() == list.values().len()
+        };
         list.filter(whole).map(ListArray::values).ok_or_else(|| missing(name))
     };
     let numbers = values(NUMBERS)?.as_primitive_opt::<UInt64Type>().ok_or_else(|| missing(NUMBERS))?;
