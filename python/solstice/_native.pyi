@@ -1,6 +1,7 @@
 """The native core's bindings. Every name here has a Python wrapper; use that."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from os import PathLike
 from typing import Any
 
@@ -43,17 +44,29 @@ def delete_subscription(connection: Connection, name: str) -> None: ...
 
 class Agent:
     def __new__(cls, fd: int, config: str) -> Agent: ...
+    @property
+    def port(self) -> int | None: ...
     def cut(
         self, start: tuple[str, int], *, max_rows: int, max_bytes: int, max_parts: int, wait_ms: int
-    ) -> tuple[tuple[str, int], list[int]] | None: ...
+    ) -> tuple[tuple[tuple[str, int], list[int]] | None, bool]: ...
     def write(self, end: tuple[str, int], files: list[str]) -> None: ...
     def acknowledge(self, end: tuple[str, int]) -> None: ...
     def confirmed(self, end: tuple[str, int]) -> bool | None: ...
-    def status(self) -> str: ...
     def close(self) -> None: ...
 
 def run_agent(fd: int) -> None: ...
-def read_part(socket: str, *, token: str, epoch: str, seq: int, index: int, rows: int) -> ArrowStream: ...
+def agent_status(socket: str, token: str) -> str: ...
+def read_part(
+    socket: str,
+    tcp: tuple[str, int] | None,
+    *,
+    token: str,
+    epoch: str,
+    seq: int,
+    index: int,
+    rows: int,
+    executor: tuple[str, int] | None,
+) -> ArrowStream: ...
 
 class SeenIds:
     def __new__(cls) -> SeenIds: ...
@@ -65,6 +78,13 @@ class SeenIds:
 class FreshRows:
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
     def ids(self) -> ArrowStream: ...
+
+def decode_columns(
+    data: bytes,
+    row_class: Callable[[tuple[str, ...]], Any],
+    day_offset_s: Callable[[int], int | None],
+    local: Callable[[int], datetime],
+) -> list[tuple[tuple[str, ...], list[list[Any]], int]]: ...
 
 class Publisher:
     def __new__(
@@ -123,10 +143,29 @@ class PulledBatch:
 
 class Projection:
     def __new__(
-        cls, format: str, schema: object, mode: str, *, metadata: list[str], avro_schema: str | None = None
+        cls,
+        format: str,
+        schema: object,
+        mode: str,
+        *,
+        metadata: list[str],
+        avro_schema: str | None = None,
+        reasons: bool = False,
     ) -> Projection: ...
-    def project(self, data: object) -> tuple[ArrowStream, list[int]]: ...
+    def project(self, data: object) -> tuple[ArrowStream, list[int], list[str]]: ...
     def payload_columns(self) -> ArrowStream: ...
+
+class Composer:
+    def __new__(
+        cls,
+        schema: object,
+        *,
+        data: str | None,
+        attributes: str | None,
+        ordering_key: str | None,
+        stamp: tuple[str, str] | None = None,
+    ) -> Composer: ...
+    def compose(self, data: object) -> ArrowStream: ...
 
 class Emulator:
     @staticmethod
