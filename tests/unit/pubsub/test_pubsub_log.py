@@ -20,7 +20,7 @@ from solstice.pubsub import publish
 from solstice.pubsub._agent import AgentProcess
 from solstice.pubsub._log import Log
 from solstice.pubsub._log_store import LocalStore
-from solstice.pubsub._options import SOURCE_OPTIONS
+from solstice.pubsub._options import parse_source
 from solstice.pubsub._reader import PubSubStreamReader
 from solstice.pubsub._shape import Shape
 from solstice.testing import PubSubEmulator
@@ -49,7 +49,7 @@ def new_life(emulator: PubSubEmulator, tmp_path: Path) -> Iterator[Callable[...,
             "delivery": "log",
             "logPath": str(tmp_path / "log"),
         }
-        readers.append(PubSubStreamReader(SOURCE_OPTIONS.parse(given | options), Shape()))
+        readers.append(PubSubStreamReader(parse_source(given | options), Shape()))
         return readers[-1]
 
     yield build
@@ -332,7 +332,7 @@ def test_a_checkpoint_of_a_log_is_refused_without_it(emulator, new_life, tmp_pat
         lambda reader: reader.partitions(START, end),
         lambda reader: reader.latestOffset(end, ReadMaxRows(10)),
     ):
-        reader = PubSubStreamReader(SOURCE_OPTIONS.parse(without), Shape())
+        reader = PubSubStreamReader(parse_source(without), Shape())
         with pytest.raises(ConfigError, match="written with delivery"):
             call(reader)
         reader.stop()

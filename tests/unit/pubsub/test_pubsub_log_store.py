@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from solstice.errors import ConfigError, LogError, MachineError, PartUnavailableError
 from solstice.pubsub import publish
 from solstice.pubsub._log_store import LocalStore, ObjectStore, open_store
-from solstice.pubsub._options import SOURCE_OPTIONS
+from solstice.pubsub._options import parse_source
 from solstice.pubsub._reader import PubSubStreamReader
 from solstice.pubsub._shape import Shape
 from solstice.testing import PubSubEmulator
@@ -47,7 +47,7 @@ def new_life(emulator: PubSubEmulator, tmp_path: Path) -> Iterator[Callable[...,
             "delivery": "log",
             "logPath": str(tmp_path / "log"),
         }
-        readers.append(PubSubStreamReader(SOURCE_OPTIONS.parse(given | options), Shape()))
+        readers.append(PubSubStreamReader(parse_source(given | options), Shape()))
         return readers[-1]
 
     yield build
@@ -83,7 +83,7 @@ def acked(emulator: PubSubEmulator) -> int:
     [
         ({"logPath": "relative/log"}, r"neither an absolute directory nor an object store.*/a/directory"),
         ({"logPath": "hdfs://namenode/log"}, "neither an absolute directory nor an object store"),
-        ({"delivery": "ack-on-commit"}, "leave logPath out"),
+        ({"delivery": "ack-on-commit"}, "Set delivery to log, or leave it out"),
         ({"logPath": ""}, "logPath"),
     ],
 )
@@ -93,9 +93,8 @@ def test_a_wrong_place_is_refused_when_the_reader_is_made(new_life, options, mes
 
 
 def test_a_log_needs_a_place() -> None:
-    given = {"subscriptionId": SUBSCRIPTION, "emulatorHost": "127.0.0.1:1", "delivery": "log"}
     with pytest.raises(ConfigError, match="there is no logPath"):
-        PubSubStreamReader(SOURCE_OPTIONS.parse(given), Shape())
+        parse_source({"subscriptionId": SUBSCRIPTION, "delivery": "log"})
 
 
 def test_a_folder_with_other_files_is_refused_and_left_alone(new_life, tmp_path) -> None:
@@ -158,13 +157,13 @@ LIMITED_PLANNER = """
 import resource, sys
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from solstice.errors import MachineError
-from solstice.pubsub._options import SOURCE_OPTIONS
+from solstice.pubsub._options import parse_source
 from solstice.pubsub._reader import PubSubStreamReader
 from solstice.pubsub._shape import Shape
 subscription, address, folder, limit = sys.argv[1:]
 options = {"subscriptionId": subscription, "emulatorHost": address, "delivery": "log", "logPath": folder}
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), int(limit)))
-reader = PubSubStreamReader(SOURCE_OPTIONS.parse(options), Shape())
+reader = PubSubStreamReader(parse_source(options), Shape())
 start = {"epoch": "", "seq": 0}
 try:
     while True:
