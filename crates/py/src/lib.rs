@@ -57,7 +57,7 @@ mod _native {
     #[pymodule_export]
     use rows::decode_columns;
     #[pymodule_export]
-    use seen::SeenIds;
+    use seen::{FreshRows, SeenIds};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

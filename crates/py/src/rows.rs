@@ -72,7 +72,9 @@ fn check_field(py: Python<'_>, field: &Field, path: &str) -> PyResult<()> {
                     py,
                     path,
                     "map",
-                    format!("the column '{path}' is a map whose keys have arrays in them, which no key of a dict can have."),
+                    format!(
+                        "the column '{path}' is a map whose keys have arrays in them, which no key of a dict can have."
+                    ),
                     format!("Use to_arrow(), or map_entries({path}) in the query."),
                 ));
             }
@@ -347,7 +349,9 @@ impl<'py> Decoder<'py> {
             self.py,
             path,
             kind,
-            format!("the column '{path}' has a {kind} outside of the years 1 to 9999, which Python's datetime cannot hold."),
+            format!(
+                "the column '{path}' has a {kind} outside of the years 1 to 9999, which Python's datetime cannot hold."
+            ),
             "Use to_arrow(), or cast the column to a string in the query.".to_owned(),
         ))
     }

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -136,6 +136,10 @@ class AgentProcess:
             return None
         (epoch, seq), parts = cut
         return Batch({"epoch": epoch, "seq": seq}, parts)
+
+    def write(self, end: dict[str, Any], files: Sequence[str]) -> None:
+        """Write the parts of a batch to files of this machine, as Arrow files; an OSError is the machine's own."""
+        self._agent.write((end["epoch"], end["seq"]), list(files))
 
     def acknowledge(self, end: dict[str, Any]) -> None:
         """Acknowledge the batch that ends at ``end``; Pub/Sub's answer is not waited for."""

@@ -12,7 +12,6 @@ from solstice.pubsub._shape import Shape
 from solstice.pubsub._sink import PubSubStreamWriter, PubSubWriter, Sink
 
 
-
 class PubSubDataSource(DataSource):  # type: ignore[misc]
     """Pub/Sub as a Spark data source; constructed by Spark, in several processes."""
 
