@@ -6,6 +6,7 @@ through any crash: what is acknowledged is in the log until Spark has made it du
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from solstice._core.options import OptionValues
@@ -25,6 +26,7 @@ class LogDelivery:
         self._retention_s: float = values["logRetention"]
         # Consumed, but Pub/Sub was not heard of yet.
         self._under_way: list[dict[str, Any]] = []
+        self._failed: BaseException | None = None
         self._log = Log(self._location, subscription, agent.epoch)
         self._log.open()
 
@@ -32,6 +34,8 @@ class LogDelivery:
         self, start: dict[str, Any], *, max_rows: int, max_bytes: int, max_parts: int, wait_ms: int
     ) -> dict[str, Any] | None:
         """A batch that is in the log, or one that is written to it now."""
+        if self._failed is not None:
+            raise self._failed
         try:
             self._settle(start)
             if name := self._log.oldest():
@@ -46,18 +50,18 @@ class LogDelivery:
                 )
                 if batch is None:
                     return None
-                written = self._log.write(batch.end, parts_of(self._agent, batch))
+                end = batch.end
+                written = self._log.write(end, parts_of(self._agent, batch), partial(self._agent.write, end))
                 self._log.check_owner()
-                self._agent.acknowledge(
-                    batch.end
-                )  # all of it: copies too (rule 18), now that their firsts are safe (17)
+                # All of it: copies too (rule 18), now that their firsts are safe (rule 17).
+                self._agent.acknowledge(end)
                 if written:
-                    return offset_of(name_of(batch.end))
+                    return offset_of(name_of(end))
                 if time.monotonic() >= deadline:
                     return None
-        except BaseException:
-            # What was seen may not be written: in this life nothing more may be acknowledged.
-            self._agent.close()
+        except BaseException as error:
+            # What counts as seen may not be written: this life acknowledges nothing more.
+            self._failed = error
             raise
 
     def _settle(self, start: dict[str, Any]) -> None:
@@ -87,10 +91,10 @@ class LogDelivery:
             return []
         raise PartUnavailableError(
             f"batch {end['seq']} of {end['epoch']} is not in the log at {self._location}.",
-            remedy="Give the logPath that this checkpoint was written with, and restore the files if they were deleted: "
-            "its messages are acknowledged and are nowhere else.",
+            remedy="Give the logPath that this checkpoint was written with, and restore files that were deleted: its "
+            "messages are acknowledged and are nowhere else.",
         )
 
-    def status(self) -> dict[str, int]:
+    def status(self) -> dict[str, Any]:
         """The agent's counts, and the log's."""
         return self._agent.status() | self._log.count()

@@ -117,8 +117,8 @@ SOURCE_OPTIONS = OptionTable(
         Option(
             "columns",
             names(),
-            "Which of message_id, publish_time, data, attributes, ordering_key, delivery_attempt the rows have. Default: "
-            "all; with format: none.",
+            "Which of message_id, publish_time, data, attributes, ordering_key, delivery_attempt the rows have. "
+            "Default: all; with format: none.",
         ),
         Option("attributeColumns", names(), "Attributes that become string columns of their own, by name."),
         Option("format", one_of("json", "avro"), "Parse the payload into the columns of .schema(...)."),
@@ -303,6 +303,88 @@ def parse_keywords(table: OptionTable, given: Mapping[str, Any], others: Collect
     )
 
 
+# What a peek has no use for: it takes messages once, gives them back and starts no agent.
+_STREAM_ONLY = (
+    "createSubscription",
+    "topicId",
+    "deadLetterTopic",
+    "delivery",
+    "logPath",
+    "logRetention",
+    "maxMessagesPerTrigger",
+    "maxBytesPerTrigger",
+    "maxOutstandingMessages",
+    "maxOutstandingBytes",
+    "streams",
+    "maxLeaseDuration",
+    "agentHost",
+    "agentPort",
+    "metricsPort",
+)
+_PEEK_ONLY = ("maxMessages",)
+
+
+def parse_source(given: Mapping[str, str]) -> OptionValues:
+    """The options of reading, checked also against each other."""
+    values = SOURCE_OPTIONS.parse(given)
+    resource_name("subscriptions", values["subscriptionId"], values)
+    for name in ("mode", "avroSchema", "deadLetterTopic"):
+        if values["format"] is None and values.written(name):
+            raise _conflict(values, name, "there is no format", "Set format to json or avro, or leave it out.")
+    if (values["format"] == "avro") != (values["avroSchema"] is not None):
+        raise _conflict(
+            values, "format", f"avroSchema is {values['avroSchema']!r}", "format=avro and avroSchema go together."
+        )
+    if values["deadLetterTopic"] and values["mode"] == "FAILFAST":
+        raise _conflict(
+            values,
+            "deadLetterTopic",
+            "mode is FAILFAST, which fails the query at the first of these messages",
+            "Use mode PERMISSIVE or DROPMALFORMED with it.",
+        )
+    if values["delivery"] == "log" and values["logPath"] is None:
+        raise _conflict(values, "delivery", "there is no logPath", "Set logPath to a directory or an object store.")
+    for name in ("logPath", "logRetention"):
+        if values["delivery"] != "log" and values.written(name):
+            raise _conflict(values, name, f"delivery is {values['delivery']}", "Set delivery to log, or leave it out.")
+    if values["createSubscription"] != (values["topicId"] is not None):
+        raise _conflict(
+            values,
+            "createSubscription",
+            f"topicId is {values['topicId']!r}",
+            "createSubscription=true needs the topicId; a subscription that is there has its topic: leave both out.",
+        )
+    if values["topicId"] is not None:
+        resource_name("topics", values["topicId"], values)
+    return values
+
+
+def check_for_stream(values: OptionValues) -> None:
+    """No option of a peek was written."""
+    _check_unused(values, _PEEK_ONLY, "spark.readStream", "spark.read")
+
+
+def check_for_peek(values: OptionValues) -> None:
+    """No option of a stream was written."""
+    _check_unused(values, _STREAM_ONLY, "spark.read", "spark.readStream")
+
+
+def _check_unused(values: OptionValues, names: Collection[str], here: str, there: str) -> None:
+    for name in names:
+        if values.written(name):
+            raise ConfigError(
+                f'option {name!r} means nothing to {here}.format("pubsub").',
+                option=name,
+                value=values[name],
+                remedy=f"Leave it out; it is for {there}.",
+            )
+
+
+def _conflict(values: OptionValues, name: str, why: str, remedy: str) -> ConfigError:
+    shown = str(values[name]).lower() if isinstance(values[name], bool) else values[name]
+    return ConfigError(f"{name} is {shown}, but {why}.", option=name, value=values[name], remedy=remedy)
+
+
 _FULL_NAME = re.compile(r"projects/[^/]+/(topics|subscriptions)/[^/]+")
 
 
@@ -316,9 +398,9 @@ def project_name(values: OptionValues) -> str:
     return f"projects/{project}"
 
 
-def resource_name(kind: str, given: str, values: OptionValues) -> str:
-    """The full name of a topic or subscription (``kind``: "topics" or "subscriptions")."""
-    option = "subscriptionId" if kind == "subscriptions" else "topicId"
+def resource_name(kind: str, given: str, values: OptionValues, option: str | None = None) -> str:
+    """The full name of a topic or subscription (``kind``: "topics" or "subscriptions"); errors name the option."""
+    option = option or ("subscriptionId" if kind == "subscriptions" else "topicId")
     match = _FULL_NAME.fullmatch(given)
     if match and match.group(1) == kind:
         return given

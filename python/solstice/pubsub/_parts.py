@@ -14,23 +14,43 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AgentPart(InputPartition):  # type: ignore[misc]
-    """A part that the agent of the query holds."""
+    """A part that the agent of the query holds.
+
+    A worker that does not see the socket is on another host and comes to ``host`` (empty: Spark's driver) and ``port``.
+    """
 
     socket: str
+    host: str
+    port: int | None
     token: str = field(repr=False)
     epoch: str
     seq: int
     index: int
     rows: int
 
+    @property
+    def origin(self) -> dict[str, str]:
+        """What names the part to people: dead letters carry it."""
+        return {"epoch": self.epoch, "seq": str(self.seq), "part": str(self.index)}
+
     def open(self) -> "pa.RecordBatchReader":
         """The rows as raw batches; the reader fails unless all of them come."""
         import pyarrow as pa
 
         from solstice import _native
+        from solstice.pubsub._cluster import executor
 
+        ours = executor()
+        host = self.host or (ours.driver_host if ours else "")
         part = _native.read_part(
-            self.socket, token=self.token, epoch=self.epoch, seq=self.seq, index=self.index, rows=self.rows
+            self.socket,
+            (host, self.port) if host and self.port else None,
+            token=self.token,
+            epoch=self.epoch,
+            seq=self.seq,
+            index=self.index,
+            rows=self.rows,
+            executor=(ours.id, ours.cores) if ours else None,
         )
         return pa.RecordBatchReader.from_stream(part)
 
@@ -42,6 +62,13 @@ class LogPart(InputPartition):  # type: ignore[misc]
     location: str
     file: str
     rows: int
+
+    @property
+    def origin(self) -> dict[str, str]:
+        """What names the part to people: dead letters carry it."""
+        name, part, _ = self.file.split(".")
+        seq, _, epoch = name.partition("-")
+        return {"epoch": epoch, "seq": str(int(seq)), "part": part}
 
     def open(self) -> "Iterator[pa.RecordBatch]":
         """The rows as raw batches; fails unless all of them are there."""

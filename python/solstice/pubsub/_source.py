@@ -5,10 +5,10 @@ from typing import Any
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from solstice.errors import ConfigError
-from solstice.pubsub._options import SINK_OPTIONS, SOURCE_OPTIONS
+from solstice.pubsub._options import SINK_OPTIONS, check_for_peek, check_for_stream, parse_source
+from solstice.pubsub._peek import PeekReader
 from solstice.pubsub._reader import PubSubStreamReader
-from solstice.pubsub._shape import RAW_SCHEMA, Shape
+from solstice.pubsub._shape import Shape
 from solstice.pubsub._sink import PubSubStreamWriter, PubSubWriter, Sink
 
 
@@ -21,20 +21,27 @@ class PubSubDataSource(DataSource):  # type: ignore[misc]
         return "pubsub"
 
     def schema(self) -> StructType:
-        """What a Pub/Sub message is. Called by ``load()``, so that wrong options fail there and not in the query."""
-        self._reader()
-        return RAW_SCHEMA
+        """The columns of the rows.
+
+        Called by ``load()``, so that wrong options fail there. Where the user gives a schema Spark asks nothing before
+        the query starts.
+        """
+        values = parse_source(self.options)
+        shape = Shape.of(values, None)
+        PubSubStreamReader(values, shape)
+        return shape.schema
 
     def streamReader(self, schema: StructType) -> Any:
         """A reader of the subscription; nothing starts here."""
-        if schema != RAW_SCHEMA:
-            raise ConfigError(
-                f'format("pubsub") gives {RAW_SCHEMA.simpleString()}, not {schema.simpleString()}.',
-                option="schema",
-                value=schema.simpleString(),
-                remedy="Leave .schema(...) out and parse the column data, for example with from_json.",
-            )
-        return self._reader()
+        values = parse_source(self.options)
+        check_for_stream(values)
+        return PubSubStreamReader(values, Shape.of(values, schema))
+
+    def reader(self, schema: StructType) -> Any:
+        """A reader that peeks: it takes messages, gives them back, and acknowledges none."""
+        values = parse_source(self.options)
+        check_for_peek(values)
+        return PeekReader(values, Shape.of(values, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> PubSubWriter:
         """A writer to the topic; nothing starts here."""
@@ -45,7 +52,4 @@ class PubSubDataSource(DataSource):  # type: ignore[misc]
         return PubSubStreamWriter(self._sink(schema, overwrite))
 
     def _sink(self, schema: StructType, overwrite: bool) -> Sink:
-        return Sink(schema, overwrite, SINK_OPTIONS.parse(dict(self.options)))
-
-    def _reader(self) -> PubSubStreamReader:
-        return PubSubStreamReader(SOURCE_OPTIONS.parse(dict(self.options)), Shape())
+        return Sink(schema, overwrite, SINK_OPTIONS.parse(self.options))
