@@ -17,6 +17,7 @@
     │   ├── PublishError                 rows that were not published, and why
     │   ├── AgentLostError               the agent of a streaming query is gone; nothing is lost, restart the query
     │   ├── PartUnavailableError         a part of a batch could not be read whole
+    │   ├── LogError                     the log of delivery="log" is damaged, out of reach or another query's
     │   ├── AcknowledgeError             acknowledgements came too late and were refused for good
     │   ├── PullerClosedError            a puller, or a batch of it, was used after its end
     │   ├── CorruptRowError              a payload does not fit its schema, in mode FAILFAST
@@ -54,7 +55,8 @@
         ├── ResultTooLargeError          a bounded result would exceed its bound
         ├── SessionLostError             the server no longer knows the session
         ├── SessionClosedError           the session was stopped here
-        └── OperationInterruptedError    the operation was interrupted
+        ├── OperationInterruptedError    the operation was interrupted
+        └── OperationTimeoutError        the operation took longer than the session allows (also a TimeoutError)
 
 Every error carries ``remedy``: what to do about it, in one sentence, or None. It is part of the message.
 """
@@ -205,6 +207,10 @@ class AgentLostError(PubSubError):
 
 class PartUnavailableError(PubSubError):
     """A part of a batch could not be read whole; the task fails rather than read less."""
+
+
+class LogError(PubSubError):
+    """The log of ``delivery="log"`` is damaged, out of reach, or was taken over by another query."""
 
 
 class AcknowledgeError(PubSubError):
@@ -413,3 +419,7 @@ class SessionClosedError(ConnectError):
 
 class OperationInterruptedError(ConnectError):
     """The operation was interrupted."""
+
+
+class OperationTimeoutError(ConnectError, TimeoutError):
+    """The operation took longer than the session's ``timeout_s`` allows, and was ended."""

@@ -1,6 +1,7 @@
 //! Solstice's data plane. No Python in it: `crates/py` binds what Python needs.
 //!
 //! - [`project`]: JSON and Avro payloads into typed columns.
+//! - [`compose`]: rows of any columns into messages, with JSON payloads where they are wanted.
 //! - [`pubsub`]: the wire messages, the client, pulling with leases, publishing, decoding into Arrow.
 //! - [`agent`]: the process that owns a streaming query's connections and unacknowledged rows.
 //! - [`emulator`]: a Pub/Sub server for tests, demos and benchmarks.
@@ -8,6 +9,7 @@
 //!   bounded log channel.
 
 pub mod agent;
+pub mod compose;
 pub mod emulator;
 pub mod error;
 pub mod logging;

@@ -4,6 +4,7 @@ mod admin;
 mod agent;
 mod arrow;
 mod build_info;
+mod compose;
 mod connection;
 mod emulator;
 mod errors;
@@ -13,6 +14,7 @@ mod process;
 mod project;
 mod publish;
 mod pull;
+mod seen;
 mod waiting;
 
 use pyo3::prelude::*;
@@ -28,11 +30,13 @@ mod _native {
         list_subscriptions, list_topics,
     };
     #[pymodule_export]
-    use agent::{Agent, read_part, run_agent};
+    use agent::{Agent, agent_status, read_part, run_agent};
     #[pymodule_export]
     use arrow::ArrowStream;
     #[pymodule_export]
     use build_info::{build_profile, source_fingerprint};
+    #[pymodule_export]
+    use compose::Composer;
     #[pymodule_export]
     use connection::Connection;
     #[pymodule_export]
@@ -49,6 +53,8 @@ mod _native {
     use publish::Publisher;
     #[pymodule_export]
     use pull::{PulledBatch, Puller};
+    #[pymodule_export]
+    use seen::SeenIds;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -20,7 +20,7 @@ pub struct Projection {
 #[pymethods]
 impl Projection {
     #[new]
-    #[pyo3(signature = (format, schema, mode, *, metadata, avro_schema=None))]
+    #[pyo3(signature = (format, schema, mode, *, metadata, avro_schema=None, reasons=false))]
     fn new(
         py: Python<'_>,
         format: &str,
@@ -28,26 +28,29 @@ impl Projection {
         mode: &str,
         metadata: Vec<String>,
         avro_schema: Option<&str>,
+        reasons: bool,
     ) -> PyResult<Self> {
         let schema = import_schema(schema)?;
         let build = || core::Projection::new(parse_format(format, avro_schema)?, &schema, parse_mode(mode)?, metadata);
         let core = build().map_err(|error| to_python(py, &error))?;
-        Ok(Self { core: Mutex::new(core) })
+        Ok(Self { core: Mutex::new(if reasons { core.with_reasons() } else { core }) })
     }
 
-    /// The projected rows of all batches of `data`, and which rows of it were corrupt.
-    fn project(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<(ArrowStream, Vec<usize>)> {
+    /// The projected rows of all batches of `data`, which rows of it were corrupt, and why if that was asked for.
+    #[allow(clippy::type_complexity)]
+    fn project(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<(ArrowStream, Vec<usize>, Vec<String>)> {
         let batches = import_stream(data)?;
         let nothing = RecordBatch::new_empty(batches.schema());
         call(py, || {
             let mut core = self.core.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             let mut rows: Vec<RecordBatch> = vec![];
-            let mut corrupt = vec![];
+            let (mut corrupt, mut reasons) = (vec![], vec![]);
             let mut before = 0;
             for batch in batches {
                 let batch = batch.map_err(broken)?;
                 let projected = core.project(&batch)?;
                 corrupt.extend(projected.corrupt.into_iter().map(|row| before + row));
+                reasons.extend(projected.reasons);
                 before += batch.num_rows();
                 rows.push(projected.rows);
             }
@@ -57,7 +60,7 @@ impl Projection {
             }
             let schema = rows[0].schema();
             let reader = RecordBatchIterator::new(rows.into_iter().map(Ok), schema);
-            Ok((ArrowStream::new(Box::new(reader)), corrupt))
+            Ok((ArrowStream::new(Box::new(reader)), corrupt, reasons))
         })
     }
 

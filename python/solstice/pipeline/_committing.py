@@ -17,9 +17,9 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from solstice._core.durable import fsync_directory, make_directories
 from solstice.errors import SinkError
 from solstice.pipeline import _faults
-from solstice.pipeline._paths import fsync_directory, make_directories
 from solstice.pipeline._queue import Prepared
 
 _TEMPORARY = "_tmp"  # readers of a directory of files skip names that start with an underscore

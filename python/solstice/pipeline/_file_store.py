@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
+from solstice._core.durable import fsync_directory, make_directories
 from solstice.errors import ConfigError, PayloadCorruptError
 from solstice.pipeline._message import PayloadRef
-from solstice.pipeline._paths import fsync_directory, local_path, local_url, make_directories
+from solstice.pipeline._paths import local_path, local_url
 from solstice.pipeline._split import SplitPayload
 from solstice.pipeline._store import SplitPayloadStore, to_payload
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from solstice._core.durable import fsync_directory, make_directories
 from solstice.errors import QueueError
-from solstice.pipeline._paths import fsync_directory, make_directories
 from solstice.pipeline._sqlite_schema import SCHEMA, VERSION
 
 _LOCK_POLL_S = 0.0005  # less than a transaction takes, so that everybody who waits gets a turn

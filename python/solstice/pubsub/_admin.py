@@ -1,9 +1,11 @@
 """Topics and subscriptions: created, read, listed, deleted. What the command line does."""
 
-from typing import Any
+from typing import Any, Self
 
 from solstice import _native
 from solstice._core.logging import start_native_logging
+from solstice._core.options import OptionValues
+from solstice.errors import AlreadyExistsError, ConfigError, NotFoundError
 from solstice.pubsub._connection import connection
 from solstice.pubsub._options import ADMIN_OPTIONS, project_name, resource_name
 
@@ -12,8 +14,18 @@ class Admin:
     """The calls on topics and subscriptions at one place. Names without a project are those of ``projectId``."""
 
     def __init__(self, **options: str) -> None:
-        self._values = ADMIN_OPTIONS.parse(options)
-        self._connection = connection(self._values)
+        self._open(ADMIN_OPTIONS.parse(options))
+
+    @classmethod
+    def of(cls, values: OptionValues) -> Self:
+        """At the place that parsed options name."""
+        admin = cls.__new__(cls)
+        admin._open(values)
+        return admin
+
+    def _open(self, values: OptionValues) -> None:
+        self._values = values
+        self._connection = connection(values)
         start_native_logging()
 
     def create_topic(self, topic: str) -> dict[str, Any]:
@@ -74,3 +86,30 @@ class Admin:
 
     def _subscription(self, given: str) -> str:
         return resource_name("subscriptions", given, self._values)
+
+
+def ensure_subscription(values: OptionValues) -> None:
+    """Make the subscription of ``createSubscription`` where it is missing."""
+    admin = Admin.of(values)
+    subscription = resource_name("subscriptions", values["subscriptionId"], values)
+    topic = resource_name("topics", values["topicId"], values)
+    try:
+        try:
+            found = admin.get_subscription(subscription)
+        except NotFoundError:
+            found = admin.create_subscription(subscription, topic, ack_deadline_s=round(values["ackDeadline"]))
+    except AlreadyExistsError:
+        found = admin.get_subscription(subscription)  # somebody else was quicker
+    except NotFoundError as error:
+        raise NotFoundError(
+            f"createSubscription cannot make {subscription}: there is no topic {topic}.",
+            code=error.code,
+            remedy=f"Create the topic (solstice pubsub topics create {topic}), or correct topicId.",
+        ) from error
+    if found["topic"] != topic:
+        raise ConfigError(
+            f"topicId is {topic!r}, but {subscription} is there already and belongs to {found['topic']!r}.",
+            option="topicId",
+            value=topic,
+            remedy="Give the topic of the subscription, or leave topicId and createSubscription out.",
+        )

@@ -38,6 +38,15 @@ def connection(values: OptionValues) -> "_native.Connection":
     return _native.Connection(_address("endpoint", address), False, values["credentialsFile"])
 
 
+def connection_keywords(values: OptionValues) -> dict[str, str | None]:
+    """The same place and caller as keywords of ``pull`` and ``publish``, whatever the environment of the process."""
+    if values["emulatorHost"] and not values.written("endpoint"):
+        place = {"emulator_host": values["emulatorHost"]}
+    else:
+        place = {"endpoint": values["endpoint"] or _GOOGLE}
+    return place | {"project_id": values["projectId"], "credentials_file": values["credentialsFile"]}
+
+
 def _address(option: str, given: str) -> str:
     host, colon, port = given.rpartition(":")
     bare = (host.startswith("[") and host.endswith("]")) or not set(host) & set(":/@?# ")

@@ -14,12 +14,13 @@ if TYPE_CHECKING:
 class Projected(NamedTuple):
     """A projected batch: its rows, and which rows of the raw batch were corrupt, ascending.
 
-    In mode DROPMALFORMED the rows are those of the raw batch without the corrupt ones, in order; in mode PERMISSIVE
-    they are all of them.
+    ``reasons`` says why each of these was, if the projection was asked to. In mode DROPMALFORMED the rows are those of
+    the raw batch without the corrupt ones, in order; in mode PERMISSIVE they are all of them.
     """
 
     batch: "pa.RecordBatch"
     corrupt: list[int]
+    reasons: list[str]
 
 
 class Projection:
@@ -38,13 +39,19 @@ class Projection:
         mode: str = "PERMISSIVE",
         avro_schema: str | None = None,
         metadata: Sequence[str] = (),
+        reasons: bool = False,
     ) -> None:
         from solstice import _native
 
         pa = require("pyarrow", "pubsub")
         arrow_schema = schema if isinstance(schema, pa.Schema) else to_arrow_schema(schema)
         self._native = _native.Projection(
-            format.lower(), arrow_schema, mode.upper(), metadata=list(metadata), avro_schema=avro_schema
+            format.lower(),
+            arrow_schema,
+            mode.upper(),
+            metadata=list(metadata),
+            avro_schema=avro_schema,
+            reasons=reasons,
         )
 
     @property
@@ -56,5 +63,5 @@ class Projection:
     def project(self, raw: "pa.RecordBatch") -> Projected:
         """Project one raw batch; nothing is copied on the way in or out."""
         pa = require("pyarrow", "pubsub")
-        stream, corrupt = self._native.project(raw)
-        return Projected(pa.RecordBatchReader.from_stream(stream).read_next_batch(), corrupt)
+        stream, corrupt, reasons = self._native.project(raw)
+        return Projected(pa.RecordBatchReader.from_stream(stream).read_next_batch(), corrupt, reasons)

@@ -11,7 +11,7 @@ from solstice._core.logging import start_native_logging
 from solstice._core.options import OptionValues
 from solstice.errors import PublishError
 from solstice.pubsub._connection import connection
-from solstice.pubsub._options import PUBLISH_OPTIONS, resource_name
+from solstice.pubsub._options import PUBLISH_OPTIONS, parse_keywords, resource_name
 
 if TYPE_CHECKING:
     from solstice import _native
@@ -40,19 +40,6 @@ class PublishOptions(TypedDict, total=False):
     linger_ms: float | None
     publish_timeout_s: float | None
     compression: Literal["none", "gzip"] | None
-
-
-_OPTION_NAMES = {
-    "project_id": "projectId",
-    "emulator_host": "emulatorHost",
-    "endpoint": "endpoint",
-    "credentials_file": "credentialsFile",
-    "batch_size": "batchSize",
-    "max_batch_bytes": "maxBatchBytes",
-    "linger_ms": "lingerMs",
-    "publish_timeout_s": "publishTimeout",
-    "compression": "compression",
-}
 
 
 @dataclass(frozen=True)
@@ -118,12 +105,15 @@ class Publisher:
     :class:`PublishOptions`.
     """
 
-    def __init__(self, topic: str, *, _keep_ids: bool = False, **options: Unpack[PublishOptions]) -> None:
-        unknown = sorted(set(options) - set(_OPTION_NAMES))
-        if unknown:
-            raise TypeError(f"publish got an unexpected keyword argument {unknown[0]!r}; known: {list(_OPTION_NAMES)}")
-        given = {_OPTION_NAMES[name]: str(value) for name, value in options.items() if value is not None}
-        self._values: OptionValues = PUBLISH_OPTIONS.parse(given)
+    def __init__(
+        self,
+        topic: str,
+        *,
+        _keep_ids: bool = False,
+        _values: OptionValues | None = None,
+        **options: Unpack[PublishOptions],
+    ) -> None:
+        self._values = parse_keywords(PUBLISH_OPTIONS, options) if _values is None else _values
         self.topic = resource_name("topics", topic, self._values)
         connection(self._values)  # so that a wrong address is said here
         self._keep_ids = _keep_ids

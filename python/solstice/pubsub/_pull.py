@@ -12,7 +12,7 @@ from solstice._core.logging import start_native_logging
 from solstice._core.waiting import finished
 from solstice.errors import AcknowledgeError, ConfigError
 from solstice.pubsub._connection import connection
-from solstice.pubsub._options import PULL_OPTIONS, resource_name
+from solstice.pubsub._options import PULL_OPTIONS, parse_keywords, resource_name
 
 if TYPE_CHECKING:
     from solstice import _native
@@ -55,20 +55,6 @@ class PullOptions(TypedDict, total=False):
     idle_s: float | None
 
 
-_OPTION_NAMES = {
-    "project_id": "projectId",
-    "emulator_host": "emulatorHost",
-    "endpoint": "endpoint",
-    "credentials_file": "credentialsFile",
-    "streams": "streams",
-    "max_outstanding_messages": "maxOutstandingMessages",
-    "max_outstanding_bytes": "maxOutstandingBytes",
-    "ack_deadline_s": "ackDeadline",
-    "max_lease_s": "maxLeaseDuration",
-    "max_batch_rows": "maxBatchRows",
-    "linger_s": "linger",
-    "idle_s": "idle",
-}
 _NAME_LISTS = ("columns", "attribute_columns")
 
 
@@ -103,16 +89,7 @@ class _Puller:
     """What both pullers are. Making one starts nothing; it belongs to the process that opens it."""
 
     def __init__(self, subscription: str, **options: Unpack[PullOptions]) -> None:
-        unknown = sorted(set(options) - set(_OPTION_NAMES) - set(_NAME_LISTS))
-        if unknown:
-            known = ", ".join((*_OPTION_NAMES, *_NAME_LISTS))
-            raise TypeError(f"pull got an unexpected keyword argument {unknown[0]!r}; known: {known}")
-        given = {
-            _OPTION_NAMES[name]: str(value)
-            for name, value in options.items()
-            if name in _OPTION_NAMES and value is not None
-        }
-        self._values = PULL_OPTIONS.parse(given)
+        self._values = parse_keywords(PULL_OPTIONS, options, _NAME_LISTS)
         self.subscription = resource_name("subscriptions", subscription, self._values)
         self._connection = connection(self._values)
         self._columns = _names("columns", options.get("columns"))

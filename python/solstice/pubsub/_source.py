@@ -1,17 +1,34 @@
 """What Spark finds under ``format("pubsub")``."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from solstice.errors import ConfigError
-from solstice.pubsub._options import SOURCE_OPTIONS
+from solstice.pubsub._options import SINK_OPTIONS, check_for_peek, check_for_stream, parse_source
+from solstice.pubsub._peek import PeekReader
 from solstice.pubsub._reader import PubSubStreamReader
-from solstice.pubsub._shape import RAW_SCHEMA, Shape
+from solstice.pubsub._shape import Shape
+from solstice.pubsub._sink import PubSubStreamWriter, PubSubWriter, Sink
+
 
 class PubSubDataSource(DataSource):  # type: ignore[misc]
     """Pub/Sub as a Spark data source; constructed by Spark, in several processes."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(dict(options))
+        names = {name.lower() for name in options}
+        if "subscriptionid" in names:
+            # With .schema(...) Spark asks nothing more at load(), and wrong options shall fail there.
+            parse_source(self.options)
+        elif "topicid" not in names:
+            raise ConfigError(
+                'format("pubsub") does not know what to read or where to write.',
+                option="subscriptionId",
+                remedy="Set the option subscriptionId to read, topicId to write.",
+            )
 
     @classmethod
     def name(cls) -> str:
@@ -19,20 +36,28 @@ class PubSubDataSource(DataSource):  # type: ignore[misc]
         return "pubsub"
 
     def schema(self) -> StructType:
-        """What a Pub/Sub message is. Called by ``load()``, so that wrong options fail there and not in the query."""
-        self._reader()
-        return RAW_SCHEMA
+        """The columns of the rows. Called by ``load()``, where the user gives no schema."""
+        return Shape.of(parse_source(self.options), None).schema
 
     def streamReader(self, schema: StructType) -> Any:
         """A reader of the subscription; nothing starts here."""
-        if schema != RAW_SCHEMA:
-            raise ConfigError(
-                f'format("pubsub") gives {RAW_SCHEMA.simpleString()}, not {schema.simpleString()}.',
-                option="schema",
-                value=schema.simpleString(),
-                remedy="Leave .schema(...) out and parse the column data, for example with from_json.",
-            )
-        return self._reader()
+        values = parse_source(self.options)
+        check_for_stream(values)
+        return PubSubStreamReader(values, Shape.of(values, schema))
 
-    def _reader(self) -> PubSubStreamReader:
-        return PubSubStreamReader(SOURCE_OPTIONS.parse(dict(self.options)), Shape())
+    def reader(self, schema: StructType) -> Any:
+        """A reader that peeks: it takes messages, gives them back, and acknowledges none."""
+        values = parse_source(self.options)
+        check_for_peek(values)
+        return PeekReader(values, Shape.of(values, schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> PubSubWriter:
+        """A writer to the topic; nothing starts here."""
+        return PubSubWriter(self._sink(schema, overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> PubSubStreamWriter:
+        """The same for a streaming query."""
+        return PubSubStreamWriter(self._sink(schema, overwrite))
+
+    def _sink(self, schema: StructType, overwrite: bool) -> Sink:
+        return Sink(schema, overwrite, SINK_OPTIONS.parse(dict(self.options)))

@@ -62,7 +62,7 @@ def read_by_spark(spark: Any, documents: list[bytes], schema: str) -> tuple[list
 def read_by_us(spark: Any, documents: list[bytes], schema: str) -> tuple[list[dict[str, Any]], list[bool]]:
     struct = spark.createDataFrame([], f"{schema}, _corrupt_record binary").schema
     raw = pa.record_batch({"data": pa.array(documents, pa.binary())})
-    batch, corrupt = Projection("json", struct).project(raw)
+    batch, corrupt, _ = Projection("json", struct).project(raw)
     kept = batch["_corrupt_record"].to_pylist()
     assert kept == [document if row in set(corrupt) else None for row, document in enumerate(documents)]
     table = pa.table(batch.drop_columns(["_corrupt_record"]))

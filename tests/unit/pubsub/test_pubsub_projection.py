@@ -32,7 +32,7 @@ def test_a_spark_schema_gives_the_columns_that_spark_reads_all_of_them_nullable(
     assert projection.payload_schema.field("at") == expected.field("at")
     assert projection.payload_schema.field("id").nullable
     assert projection.payload_schema.field("tags").type.item_field.type.value_field.nullable
-    batch, corrupt = projection.project(raw(PAYLOADS))
+    batch, corrupt, _ = projection.project(raw(PAYLOADS))
     assert batch.schema == projection.payload_schema
     assert corrupt == [1, 2]
     assert batch["tags"].to_pylist() == [[("a", [1, 2])], None, None, None]
@@ -40,7 +40,7 @@ def test_a_spark_schema_gives_the_columns_that_spark_reads_all_of_them_nullable(
 
 
 def test_metadata_columns_come_first_and_are_not_copied() -> None:
-    batch, _ = Projection("json", SCHEMA, metadata=["message_id"]).project(given := raw(PAYLOADS))
+    batch, _, _ = Projection("json", SCHEMA, metadata=["message_id"]).project(given := raw(PAYLOADS))
     assert batch.schema.names == ["message_id", "id", "at", "tags"]
     kept = [buffer.address for buffer in batch["message_id"].buffers() if buffer]
     assert kept == [buffer.address for buffer in given["message_id"].buffers() if buffer]
@@ -48,13 +48,13 @@ def test_metadata_columns_come_first_and_are_not_copied() -> None:
 
 def test_a_batch_without_rows_is_one_with_the_same_columns() -> None:
     projection = Projection("json", SCHEMA, metadata=["message_id"])
-    batch, corrupt = projection.project(raw(PAYLOADS).slice(0, 0))
+    batch, corrupt, _ = projection.project(raw(PAYLOADS).slice(0, 0))
     assert (batch.num_rows, corrupt) == (0, [])
     assert batch.schema == projection.project(raw(PAYLOADS)).batch.schema
 
 
 def test_dropmalformed_drops_the_metadata_of_corrupt_rows_too() -> None:
-    batch, corrupt = Projection("json", SCHEMA, mode="dropMalformed", metadata=["message_id"]).project(raw(PAYLOADS))
+    batch, corrupt, _ = Projection("json", SCHEMA, mode="dropMalformed", metadata=["message_id"]).project(raw(PAYLOADS))
     assert batch["message_id"].to_pylist() == ["m0", "m3"]
     assert corrupt == [1, 2]
 
@@ -62,15 +62,15 @@ def test_dropmalformed_drops_the_metadata_of_corrupt_rows_too() -> None:
 @pytest.mark.parametrize("kind", [st.StringType(), st.BinaryType()])
 def test_permissive_keeps_the_payloads_of_corrupt_rows(kind: st.DataType) -> None:
     schema = st.StructType([*SCHEMA.fields, st.StructField("_corrupt_record", kind)])
-    batch, _ = Projection("json", schema).project(raw([*PAYLOADS, b"\xff"]))
+    batch, _, _ = Projection("json", schema).project(raw([*PAYLOADS, b"\xff"]))
     texts = isinstance(kind, st.StringType)
     expected = [None, "{", '{"id":"x"}', None, "\ufffd"] if texts else [None, b"{", b'{"id":"x"}', None, b"\xff"]
     assert batch["_corrupt_record"].to_pylist() == expected
 
 
-def test_failfast_raises_an_error_that_names_row_and_reason() -> None:
+def test_failfast_raises_an_error_that_names_message_and_reason() -> None:
     projection = Projection("json", SCHEMA, mode="FAILFAST")
-    with pytest.raises(CorruptRowError, match=r"row 1: no JSON: no name at byte 1") as raised:
+    with pytest.raises(CorruptRowError, match=r"message m1: no JSON: no name at byte 1") as raised:
         projection.project(raw(PAYLOADS))
     assert "PERMISSIVE" in (raised.value.remedy or "")
     assert projection.project(raw(PAYLOADS[:1])).batch.num_rows == 1
@@ -83,7 +83,7 @@ def test_avro_datums_are_read_with_the_schema_of_their_writer() -> None:
         "fields": [{"name": "s", "type": "string"}, {"name": "id", "type": "long"}],
     }
     projection = Projection("avro", pa.schema([("id", pa.int64())]), avro_schema=json.dumps(writer))
-    batch, corrupt = projection.project(raw([b"\x04ab\x54", b"\x04ab"]))
+    batch, corrupt, _ = projection.project(raw([b"\x04ab\x54", b"\x04ab"]))
     assert (batch["id"].to_pylist(), corrupt) == ([42, None], [1])
 
 

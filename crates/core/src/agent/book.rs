@@ -27,7 +27,7 @@ use crate::pubsub::ledger::{Ledger, TakeLimits};
 const MIN_PART_ROWS: usize = 5_000;
 
 /// Where a batch ends: the agent's life and the batch's number.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Offset {
     /// A uuid of the agent that cut the batch; empty before the first one.
     pub epoch: String,
@@ -111,6 +111,11 @@ impl Book {
             }
         }
         (ticket, settled)
+    }
+
+    /// The batch that was cut for `start` before, if there is one.
+    pub fn known(&self, start: &Offset) -> Option<&Cut> {
+        self.cuts.iter().find(|cut| cut.start == *start)
     }
 
     /// The batch that follows `start`: the one that was cut for it before (rule 4), a new one, or None when there is

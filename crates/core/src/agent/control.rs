@@ -12,7 +12,6 @@ use crate::agent::book::Offset;
 use crate::agent::frame;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pubsub::connection::Connection;
-use crate::pubsub::puller::Stats;
 
 /// Far longer than any answer takes: an agent that is silent for so long is stuck.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(60);
@@ -36,10 +35,20 @@ pub struct Config {
     pub max_outstanding_messages: i64,
     /// Flow control over all streams, and the bound on the agent's own buffer.
     pub max_outstanding_bytes: i64,
-    /// Where workers connect.
+    /// The columns of the rows; all of the raw schema by default.
+    pub columns: Option<Vec<String>>,
+    /// Attributes that are columns of their own.
+    pub attribute_columns: Vec<String>,
+    /// More parts than asked for, if the executors have more cores.
+    pub grow_parts: bool,
+    /// Where workers on this host connect.
     pub socket: PathBuf,
+    /// Where the agent listens for workers on other hosts, as (host, port).
+    pub tcp: Option<(String, u16)>,
     /// What workers must show.
     pub token: String,
+    /// Set, the run ends when nothing that was published before its start has come for so long.
+    pub available_now_idle_ms: Option<u64>,
 }
 
 /// A request of the planner.
@@ -59,8 +68,16 @@ pub enum Request {
         /// How long to wait for rows when there are none.
         wait_ms: u64,
     },
-    /// Count.
-    Status,
+    /// The batch that ends here is safe where it was written: acknowledge it now.
+    Acknowledge {
+        /// Where it ends.
+        end: Offset,
+    },
+    /// Has Pub/Sub confirmed every acknowledgement of the batch that ends here, before any lease of it ended?
+    Confirmed {
+        /// Where it ends.
+        end: Offset,
+    },
 }
 
 /// The next batch.
@@ -72,16 +89,30 @@ pub struct Batch {
     pub parts: Vec<usize>,
 }
 
+/// What follows a batch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Next {
+    /// This batch.
+    Batch(Batch),
+    /// Nothing yet.
+    Nothing,
+    /// Nothing: all that was there at the start of the run has been read, and is acknowledged.
+    Drained,
+}
+
 /// An answer of the agent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
-    /// It pulls.
-    Ready,
-    /// The next batch, if there is anything to read.
-    Cut(Option<Batch>),
-    /// The counts.
-    Status(Stats),
+    /// It pulls, and listens for workers of other hosts at this port.
+    Ready(Option<u16>),
+    /// What comes next.
+    Cut(Next),
+    /// The acknowledgements are on their way.
+    Acknowledging,
+    /// Whether they all arrived in time; None while they are under way.
+    Confirmed(Option<bool>),
     /// It cannot go on, or not do this.
     Failed(Error),
 }
@@ -89,31 +120,42 @@ pub enum Reply {
 /// The planner's end of the control socket. The agent lives until this is dropped.
 pub struct AgentClient {
     stream: UnixStream,
+    /// Where workers of other hosts find the agent.
+    pub port: Option<u16>,
 }
 
 impl AgentClient {
     /// Tell a newborn agent what to do, and wait until it pulls.
     pub fn start(stream: UnixStream, config: &Config) -> Result<Self> {
         stream.set_read_timeout(Some(ANSWER_DEADLINE)).map_err(lost)?;
-        let mut client = Self { stream };
+        let mut client = Self { stream, port: None };
         match client.ask(config)? {
-            Reply::Ready => Ok(client),
+            Reply::Ready(port) => Ok(Self { port, ..client }),
             other => Err(unexpected(&other)),
         }
     }
 
-    /// The batch after `start`, or None when nothing came while the agent waited.
-    pub fn cut(&mut self, request: &Request) -> Result<Option<Batch>> {
+    /// What follows a batch: the answer to [`Request::Cut`].
+    pub fn cut(&mut self, request: &Request) -> Result<Next> {
         match self.ask(request)? {
-            Reply::Cut(batch) => Ok(batch),
+            Reply::Cut(next) => Ok(next),
             other => Err(unexpected(&other)),
         }
     }
 
-    /// The agent's counts.
-    pub fn status(&mut self) -> Result<Stats> {
-        match self.ask(&Request::Status)? {
-            Reply::Status(status) => Ok(status),
+    /// Acknowledge the batch that ends at `end`, without waiting for Pub/Sub.
+    pub fn acknowledge(&mut self, end: Offset) -> Result<()> {
+        match self.ask(&Request::Acknowledge { end })? {
+            Reply::Acknowledging => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Whether Pub/Sub has confirmed every acknowledgement of the batch that ends at `end`, while its leases lasted; None
+    /// while they are under way.
+    pub fn confirmed(&mut self, end: Offset) -> Result<Option<bool>> {
+        match self.ask(&Request::Confirmed { end })? {
+            Reply::Confirmed(confirmed) => Ok(confirmed),
             other => Err(unexpected(&other)),
         }
     }

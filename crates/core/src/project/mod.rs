@@ -16,7 +16,7 @@ mod json;
 #[cfg(test)]
 mod json_tests;
 mod lenient;
-mod numbers;
+pub(crate) mod numbers;
 #[cfg(test)]
 mod tests;
 mod times;
@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::{
-    Array, ArrayRef, BooleanArray, GenericBinaryArray, OffsetSizeTrait, RecordBatch, RecordBatchOptions,
+    Array, ArrayRef, BooleanArray, GenericBinaryArray, OffsetSizeTrait, RecordBatch, RecordBatchOptions, StringArray,
 };
 use arrow_buffer::NullBufferBuilder;
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema};
@@ -36,6 +36,8 @@ use column::{Bytes, Fields, MAX_PAYLOAD_BYTES};
 
 /// The column of a raw batch that holds the payloads.
 const PAYLOAD: &str = "data";
+/// The column of a raw batch that names the messages, if it is there.
+const MESSAGE_ID: &str = "message_id";
 /// The column of the schema that takes the payloads of corrupt rows.
 const CORRUPT_RECORD: &str = "_corrupt_record";
 /// A name that no payload field may have: it may become a metadata column.
@@ -68,6 +70,8 @@ pub struct Projected {
     pub rows: RecordBatch,
     /// The rows of the raw batch that were corrupt, ascending.
     pub corrupt: Vec<usize>,
+    /// Why each of them was, if the projection was asked to say.
+    pub reasons: Vec<String>,
 }
 
 /// Reads payloads into the columns of a schema.
@@ -77,6 +81,7 @@ pub struct Projection {
     metadata: Vec<String>,
     columns: Fields,
     corrupt_record: Option<CorruptRecord>,
+    says_reasons: bool,
 }
 
 enum Decoder {
@@ -128,6 +133,10 @@ impl Fault {
             self.reason = Some(reason());
         }
     }
+
+    fn take(&mut self) -> String {
+        self.reason.take().unwrap_or_else(|| "it does not fit the schema".to_owned())
+    }
 }
 
 impl Projection {
@@ -156,7 +165,12 @@ impl Projection {
             Format::Json => Decoder::Json(Box::new(json::Decoder::new())),
             Format::Avro(writer_schema) => Decoder::Avro(Box::new(avro::Decoder::new(writer_schema, &columns)?)),
         };
-        Ok(Self { decoder, mode, metadata, columns, corrupt_record })
+        Ok(Self { decoder, mode, metadata, columns, corrupt_record, says_reasons: false })
+    }
+
+    /// Say of every corrupt row why it is.
+    pub fn with_reasons(self) -> Self {
+        Self { says_reasons: true, ..self }
     }
 
     /// The columns of the schema as they come out: nullable at every level, because a payload may lack any field.
@@ -179,9 +193,10 @@ impl Projection {
             arrays.push(raw.column(place).clone());
         }
         let payloads = raw.column_by_name(PAYLOAD).ok_or_else(|| no_column(PAYLOAD, &schema))?;
-        let corrupt = match payloads.data_type() {
-            DataType::Binary => self.append_all(payloads.as_binary::<i32>())?,
-            DataType::LargeBinary => self.append_all(payloads.as_binary::<i64>())?,
+        let ids = raw.column_by_name(MESSAGE_ID).and_then(|column| column.as_string_opt::<i32>());
+        let (corrupt, reasons) = match payloads.data_type() {
+            DataType::Binary => self.append_all(payloads.as_binary::<i32>(), ids)?,
+            DataType::LargeBinary => self.append_all(payloads.as_binary::<i64>(), ids)?,
             other => {
                 return Err(Error::new(ErrorKind::Config, format!("the column {PAYLOAD:?} is {other}, not binary.")));
             }
@@ -194,11 +209,15 @@ impl Projection {
             Mode::DropMalformed if !corrupt.is_empty() => without(&rows, &corrupt).map_err(unfit)?,
             _ => rows,
         };
-        Ok(Projected { rows, corrupt })
+        Ok(Projected { rows, corrupt, reasons })
     }
 
-    /// Append all payloads; which of them were corrupt.
-    fn append_all<O: OffsetSizeTrait>(&mut self, payloads: &GenericBinaryArray<O>) -> Result<Vec<usize>> {
+    /// Append all payloads; which of them were corrupt, and why if that is wanted. `ids` name them in an error.
+    fn append_all<O: OffsetSizeTrait>(
+        &mut self,
+        payloads: &GenericBinaryArray<O>,
+        ids: Option<&StringArray>,
+    ) -> Result<(Vec<usize>, Vec<String>)> {
         let offsets = payloads.value_offsets();
         check_size(offsets[payloads.len()].as_usize() - offsets[0].as_usize())?;
         // What an error left behind in the middle of a batch.
@@ -208,9 +227,10 @@ impl Projection {
             corrupt.values.truncate(0);
             corrupt.nulls.truncate(0);
         }
-        let mut corrupt = vec![];
-        let mut fault = Fault { wanted: self.mode == Mode::FailFast, reason: None };
+        let (mut corrupt, mut reasons) = (vec![], vec![]);
+        let mut fault = Fault { wanted: self.says_reasons || self.mode == Mode::FailFast, reason: None };
         for (row, payload) in payloads.iter().enumerate() {
+            fault.reason = None;
             let outcome = match payload {
                 None => Outcome::Blank,
                 Some(payload) => match &mut self.decoder {
@@ -224,15 +244,18 @@ impl Projection {
             let is_corrupt = matches!(outcome, Outcome::Failed | Outcome::Partial);
             if is_corrupt {
                 if self.mode == Mode::FailFast {
-                    return Err(corrupt_row(row, fault));
+                    return Err(corrupt_row(row, ids.map(|ids| ids.value(row)), fault));
                 }
                 corrupt.push(row);
+                if self.says_reasons {
+                    reasons.push(fault.take());
+                }
             }
             if let Some(column) = &mut self.corrupt_record {
                 column.append(payload.filter(|_| is_corrupt && self.mode == Mode::Permissive));
             }
         }
-        Ok(corrupt)
+        Ok((corrupt, reasons))
     }
 
     fn finish(&mut self) -> std::result::Result<Vec<ArrayRef>, ArrowError> {
@@ -294,9 +317,9 @@ fn without(rows: &RecordBatch, corrupt: &[usize]) -> std::result::Result<RecordB
     filter_record_batch(rows, &BooleanArray::from(kept))
 }
 
-fn corrupt_row(row: usize, fault: Fault) -> Error {
-    let reason = fault.reason.unwrap_or_else(|| "it does not fit the schema".to_owned());
-    Error::new(ErrorKind::CorruptRow, format!("row {row}: {reason}."))
+fn corrupt_row(row: usize, id: Option<&str>, mut fault: Fault) -> Error {
+    let place = id.map_or_else(|| format!("row {row}"), |id| format!("message {id}"));
+    Error::new(ErrorKind::CorruptRow, format!("{place}: {}.", fault.take()))
         .with_remedy("Mend the payload or the schema, or use the mode PERMISSIVE or DROPMALFORMED.")
 }
 

@@ -1,5 +1,6 @@
 //! Numbers in text, by the rules of Java: exact decimals, and floating point numbers as `Double.toString` writes them.
 
+use std::fmt::Arguments;
 use std::io::Write;
 
 /// Java's JSON parser refuses decimals with exponents beyond this.
@@ -58,22 +59,64 @@ fn exponent(text: &[u8]) -> Option<i64> {
     std::str::from_utf8(text).ok()?.parse::<i32>().ok().map(i64::from)
 }
 
-/// A number as Java writes it: `0.001`, `1234567.0`, `1.0E7`.
-pub(super) fn write_double(value: f64, into: &mut Vec<u8>) {
-    if value.is_nan() {
-        into.extend_from_slice(b"NaN");
-    } else if value.is_infinite() {
-        into.extend_from_slice(if value > 0.0 { b"Infinity" } else { b"-Infinity" });
-    } else if value == 0.0 || (1e-3..1e7).contains(&value.abs()) {
+/// A double as Java writes it: `0.001`, `1234567.0`, `1.0E7`, `NaN`.
+pub(crate) fn write_double(value: f64, into: &mut Vec<u8>) {
+    if is_plain(value.abs()) {
         // Rust writes the shortest digits that read back as the same number, as Java does; {:?} keeps a ".0".
         let _ = write!(into, "{value:?}");
     } else {
-        let start = into.len();
-        let _ = write!(into, "{value:E}");
-        if !into[start..].contains(&b'.')
-            && let Some(exponent) = into[start..].iter().position(|byte| *byte == b'E')
-        {
-            into.splice(start + exponent..start + exponent, *b".0");
-        }
+        write_with_exponent(value.is_finite(), format_args!("{value:E}"), format_args!("{value:.1E}"), into);
     }
+}
+
+/// The same for a float, whose shortest digits are fewer.
+pub(crate) fn write_float(value: f32, into: &mut Vec<u8>) {
+    if is_plain(value.abs().into()) {
+        let _ = write!(into, "{value:?}");
+    } else {
+        write_with_exponent(value.is_finite(), format_args!("{value:E}"), format_args!("{value:.1E}"), into);
+    }
+}
+
+fn is_plain(magnitude: f64) -> bool {
+    magnitude == 0.0 || (1e-3..1e7).contains(&magnitude)
+}
+
+/// Java writes two digits at least.
+fn write_with_exponent(is_finite: bool, shortest: Arguments<'_>, two_digits: Arguments<'_>, into: &mut Vec<u8>) {
+    let start = into.len();
+    let _ = into.write_fmt(shortest);
+    if !is_finite {
+        let text: &[u8] = match into[start..] {
+            [b'N', ..] => b"NaN",
+            [b'-', ..] => b"-Infinity",
+            _ => b"Infinity",
+        };
+        into.splice(start.., text.iter().copied());
+    } else if !into[start..].contains(&b'.') {
+        into.truncate(start);
+        let _ = into.write_fmt(two_digits);
+    }
+}
+
+/// A decimal as Java's `BigDecimal` writes it: `12.50`, `0.000001`, and `1E-7` for what is smaller.
+pub(crate) fn write_decimal(value: i128, scale: i8, into: &mut Vec<u8>) {
+    let digits = value.unsigned_abs().to_string();
+    let scale = i64::from(scale);
+    // Of the first digit.
+    let exponent = digits.len() as i64 - 1 - scale;
+    if value < 0 {
+        into.push(b'-');
+    }
+    let _ = if scale == 0 {
+        write!(into, "{digits}")
+    } else if scale > 0 && exponent >= -6 {
+        let padded = format!("{digits:0>width$}", width = scale as usize + 1);
+        let (whole, fraction) = padded.split_at(padded.len() - scale as usize);
+        write!(into, "{whole}.{fraction}")
+    } else {
+        let (first, rest) = digits.split_at(1);
+        let point = if rest.is_empty() { "" } else { "." };
+        write!(into, "{first}{point}{rest}E{exponent:+}")
+    };
 }

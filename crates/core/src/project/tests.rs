@@ -67,16 +67,28 @@ fn dropmalformed_leaves_corrupt_rows_out_with_their_metadata() {
 }
 
 #[test]
-fn failfast_names_the_row_the_field_and_the_reason_and_the_next_batch_is_whole() {
+fn failfast_names_the_message_the_field_and_the_reason_and_the_next_batch_is_whole() {
     let mut projection = Projection::new(Format::Json, &two_columns(), Mode::FailFast, vec![]).unwrap();
     let malformed = projection.project(&raw(&[Some(PAYLOADS[0]), Some(PAYLOADS[1])])).unwrap_err();
     assert_eq!(malformed.kind, ErrorKind::CorruptRow);
-    assert_eq!(malformed.message, "row 1: no JSON: the end at byte 5.");
+    assert_eq!(malformed.message, "message id-1: no JSON: the end at byte 5.");
     let nested = schema(&[("s", DataType::Struct(Fields::from(vec![Field::new("x", DataType::Int64, true)])))]);
     let mismatch = project(&nested, Mode::FailFast, &[b"{}", b"{\"s\":{\"x\":true}}"]).unwrap_err();
-    assert_eq!(mismatch.message, "row 1: field \"s.x\": a boolean does not fit the type Int64.");
+    assert_eq!(mismatch.message, "message id-1: field \"s.x\": a boolean does not fit the type Int64.");
     let next = projection.project(&raw(&[Some(b"{}"), Some(PAYLOADS[4])])).unwrap();
     assert_eq!(texts(&next.rows, "b"), some(&["", "z"]));
+}
+
+#[test]
+fn every_corrupt_row_has_its_own_reason_where_they_are_asked_for() {
+    let projection = || Projection::new(Format::Json, &two_columns(), Mode::DropMalformed, vec![]).unwrap();
+    let payloads = raw(&PAYLOADS.map(Some));
+    let said = projection().with_reasons().project(&payloads).unwrap();
+    assert_eq!(said.corrupt, [1, 2]);
+    assert_eq!(said.reasons.len(), 2);
+    assert_eq!(said.reasons[0], "no JSON: the end at byte 5");
+    assert!(said.reasons[1].starts_with("field \"a\""), "{}", said.reasons[1]);
+    assert!(projection().project(&payloads).unwrap().reasons.is_empty());
 }
 
 #[test]

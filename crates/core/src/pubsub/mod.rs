@@ -12,5 +12,6 @@ pub mod ledger;
 pub mod publish;
 pub mod pull;
 pub mod puller;
+pub mod seen;
 pub mod settle;
 pub mod wire;

@@ -68,6 +68,7 @@ fn options() -> PullerOptions {
         selection: Selection::new(Some(&["data".to_owned()]), &[]).unwrap(),
         batch_rows: 500,
         linger: Duration::from_millis(5),
+        tell_early: false,
     }
 }
 
@@ -275,6 +276,24 @@ fn exactly_once_acknowledgements_that_are_too_late_are_named_and_the_messages_co
         wait_until("all acked", || emulator.counters(SUBSCRIPTION).unwrap().acked == 110).await;
         let counters = puller.stats().counters;
         assert!(counters.refused >= 100 && counters.acked == 110, "{counters:?}");
+    });
+}
+
+#[test]
+fn acknowledgements_of_leases_that_have_ended_are_counted_as_late() {
+    let emulator = emulator(false);
+    run(async {
+        publish(emulator.port(), 0..10).await;
+        let puller = start(emulator.port(), options()).await;
+        let (first, hour) = (next(&puller).await, Duration::from_secs(3_600));
+        puller.book().expire(Instant::now() + hour);
+        let outcome = ack(&puller, first.ticket).await;
+        assert_eq!((outcome.confirmed, outcome.late), (10, 10));
+        publish(emulator.port(), 10..20).await;
+        let second = next(&puller).await;
+        let outcome = ack(&puller, second.ticket).await;
+        assert_eq!((outcome.confirmed, outcome.late), (10, 0));
+        puller.close(Duration::from_secs(1)).await;
     });
 }
 

@@ -60,6 +60,8 @@ pub struct Outcome {
     pub refused: Vec<Refusal>,
     /// Why it has not taken the others.
     pub error: Option<Error>,
+    /// So many had lost their lease by then: they may come again although Pub/Sub took their acknowledgement.
+    pub late: usize,
 }
 
 impl Outcome {
@@ -67,6 +69,7 @@ impl Outcome {
         self.confirmed += other.confirmed;
         self.refused.extend(other.refused);
         self.error = self.error.take().or(other.error);
+        self.late += other.late;
     }
 }
 

@@ -88,7 +88,7 @@ fn wrong_type(name: &str, column: &ArrayRef, wanted: &str) -> Error {
 }
 
 /// Strings or bytes.
-enum Cells<'a> {
+pub enum Cells<'a> {
     Small(&'a [i32], &'a [u8], Option<&'a NullBuffer>),
     Large(&'a [i64], &'a [u8], Option<&'a NullBuffer>),
     View(BinaryViewArray),
@@ -96,7 +96,8 @@ enum Cells<'a> {
 }
 
 impl<'a> Cells<'a> {
-    fn of(column: &'a ArrayRef) -> Option<Self> {
+    /// The cells of a column; None if it has something else.
+    pub fn of(column: &'a ArrayRef) -> Option<Self> {
         match column.data_type() {
             DataType::Binary => Some(Self::small(column.as_binary_opt::<i32>()?)),
             DataType::LargeBinary => Some(Self::large(column.as_binary_opt::<i64>()?)),
@@ -132,8 +133,9 @@ impl<'a> Cells<'a> {
         Some(Self::Dictionary(keys, dictionary.nulls().cloned(), Box::new(values)))
     }
 
+    /// What a row has; None for a null.
     #[inline(always)]
-    fn get(&self, row: usize) -> Option<&[u8]> {
+    pub fn get(&self, row: usize) -> Option<&[u8]> {
         match self {
             Self::Small(offsets, values, nulls) => valid(*nulls, row).then(|| slice(offsets, values, row)),
             Self::Large(offsets, values, nulls) => valid(*nulls, row).then(|| slice(offsets, values, row)),

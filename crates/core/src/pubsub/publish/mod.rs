@@ -26,13 +26,13 @@ use bytes::Bytes;
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 
-use self::columns::Columns;
 use self::outbox::{Account, Outbox};
 use self::request::Filler;
 use self::rows::Rows;
 use self::send::Sender;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pubsub::client::Client;
+pub(crate) use columns::{Cells, Columns};
 pub use rows::Failure;
 
 /// What the unfinished requests of all ordering keys may take; beyond it they are sent as they are.

@@ -1,0 +1,173 @@
+"""``delivery="log"`` on a real Spark: every message once, through failures and restarts."""
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from solstice.pubsub import publish
+from solstice.testing import PubSubEmulator
+
+pytestmark = pytest.mark.spark
+
+TOPIC = "projects/test/topics/events"
+SUBSCRIPTION = "projects/test/subscriptions/events"
+
+
+@pytest.fixture
+def emulator() -> Iterator[PubSubEmulator]:
+    with PubSubEmulator() as emulator:
+        emulator.create_topic(TOPIC)
+        emulator.create_subscription(SUBSCRIPTION, TOPIC)
+        yield emulator
+
+
+def send(emulator: PubSubEmulator, first: int, count: int) -> set[str]:
+    payloads = [f"event-{number}" for number in range(first, first + count)]
+    assert publish(TOPIC, pa.table({"data": payloads}), emulator_host=emulator.address).published == count
+    return set(payloads)
+
+
+class Sink:
+    """A table that takes a batch twice without harm: keyed by batch and message, so that a message in two batches shows."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "sink.db"
+        with closing(sqlite3.connect(self._path)) as db, db:
+            db.execute("CREATE TABLE sink (batch INT, id TEXT, event TEXT, PRIMARY KEY (batch, id))")
+
+    def write(self, frame: Any, batch_id: int) -> None:
+        rows = [(batch_id, row.message_id, row.event) for row in frame.collect()]
+        with closing(sqlite3.connect(self._path)) as db, db:
+            db.executemany("INSERT INTO sink VALUES (?, ?, ?) ON CONFLICT DO NOTHING", rows)
+
+    def events(self) -> list[str]:
+        with closing(sqlite3.connect(self._path)) as db:
+            return [event for (event,) in db.execute("SELECT event FROM sink")]
+
+
+def start(spark: Any, emulator: PubSubEmulator, folder: Path, write: Callable[[Any, int], None], **options: str) -> Any:
+    given = {
+        "subscriptionId": SUBSCRIPTION,
+        "emulatorHost": emulator.address,
+        "delivery": "log",
+        "logPath": str(folder / "log"),
+    }
+    return (
+        spark.readStream.format("pubsub")
+        .options(**given | options)
+        .load()
+        .selectExpr("message_id", "cast(data as string) as event")
+        .writeStream.foreachBatch(write)
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .start()
+    )
+
+
+def wait_until(condition: Callable[[], bool], query: Any, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert query.exception() is None, query.exception()
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        time.sleep(0.1)
+
+
+def is_settled(emulator: PubSubEmulator, count: int) -> bool:
+    counters = emulator.counters(SUBSCRIPTION)
+    return counters["acked"] == count and counters["outstanding"] == counters["backlog"] == 0
+
+
+def rows_left(folder: Path) -> list[Path]:
+    return list((folder / "log").glob("*.arrow"))
+
+
+def test_every_message_is_stored_once_and_the_log_is_emptied(spark, emulator, tmp_path) -> None:
+    sink = Sink(tmp_path)
+    sent = send(emulator, 0, 20_000)
+    emulator.faults.duplicate(every=50)
+    query = start(spark, emulator, tmp_path, sink.write, numPartitions="2", maxMessagesPerTrigger="6000")
+    try:
+        wait_until(lambda: is_settled(emulator, 20_000) and not rows_left(tmp_path), query)
+        emulator.faults.clear()
+        sent |= send(emulator, 20_000, 10)
+        wait_until(lambda: is_settled(emulator, 20_010) and not rows_left(tmp_path), query)
+    finally:
+        query.stop()
+    assert sorted(sink.events()) == sorted(sent)
+
+
+def test_a_batch_that_failed_after_its_write_comes_again_the_same_and_only_it(spark, emulator, tmp_path) -> None:
+    sink = Sink(tmp_path)
+    failures = iter([True, False, True])
+
+    def fail_sometimes(frame: Any, batch_id: int) -> None:
+        sink.write(frame, batch_id)
+        if next(failures, False):
+            raise RuntimeError("the batch is stored, and then the query dies")
+
+    sent: set[str] = set()
+    for life in range(3):
+        sent |= send(emulator, life * 2_000, 2_000)
+        query = start(spark, emulator, tmp_path, fail_sometimes, maxMessagesPerTrigger="1500")
+        if life < 2:
+            with pytest.raises(Exception, match="and then the query dies"):
+                query.awaitTermination(60)
+        else:
+            wait_until(lambda: is_settled(emulator, 6_000) and not rows_left(tmp_path), query)
+            query.stop()
+    assert sorted(sink.events()) == sorted(sent)
+
+
+def test_a_task_that_fails_reads_the_same_rows_again(spark, emulator, tmp_path) -> None:
+    seen: list[list[str]] = []
+
+    def read_twice(frame: Any, batch_id: int) -> None:
+        def fail_first(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            from pyspark import TaskContext
+
+            yield from batches
+            (tmp_path / f"attempt-{TaskContext.get().attemptNumber()}").touch()
+            if TaskContext.get().attemptNumber() == 0:
+                raise RuntimeError("the first attempt always fails")
+
+        for _ in range(2):
+            seen.append(sorted(row.event for row in frame.mapInArrow(fail_first, frame.schema).collect()))
+
+    sent = send(emulator, 0, 1_000)
+    query = start(spark, emulator, tmp_path, read_twice)
+    try:
+        wait_until(lambda: is_settled(emulator, 1_000) and not rows_left(tmp_path), query)
+    finally:
+        query.stop()
+    assert seen[::2] == seen[1::2]
+    assert sorted(event for events in seen[::2] for event in events) == sorted(sent)
+    assert (tmp_path / "attempt-1").exists(), "no second attempt ran"
+
+
+def test_a_query_whose_log_is_taken_over_fails_and_names_who_took_it(spark, emulator, tmp_path) -> None:
+    sink = Sink(tmp_path)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "log").symlink_to(tmp_path / "log")
+    first = start(spark, emulator, tmp_path, sink.write)
+    sent = send(emulator, 0, 100)
+    wait_until(lambda: len(sink.events()) == 100 and not rows_left(tmp_path), first)
+    other = Sink(tmp_path / "other")
+    second = start(spark, emulator, tmp_path / "other", other.write)
+    try:
+        wait_until(lambda: second.lastProgress is not None, second)
+        deadline = time.monotonic() + 30
+        while first.exception() is None:
+            assert time.monotonic() < deadline, "the first query did not fail"
+            sent |= send(emulator, len(sent), 100)
+            time.sleep(0.5)
+        assert "was taken over by process" in str(first.exception())
+        wait_until(lambda: is_settled(emulator, len(sent)) and not rows_left(tmp_path), second)
+    finally:
+        second.stop()
+        first.stop()
+    assert sorted(sink.events() + other.events()) == sorted(sent)

@@ -1,0 +1,111 @@
+"""Mistakes that users make: each fails within seconds, at ``load()`` or in the query, and the message has the fix."""
+
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from solstice.testing import PubSubEmulator
+
+pytestmark = pytest.mark.spark
+
+TOPIC = "projects/test/topics/events"
+SUBSCRIPTION = "projects/test/subscriptions/events"
+SECONDS = 30.0
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Iterator[PubSubEmulator]:
+    with PubSubEmulator() as emulator:
+        emulator.create_topic(TOPIC)
+        emulator.create_subscription(SUBSCRIPTION, TOPIC)
+        yield emulator
+
+
+def reader(spark: Any, emulator: PubSubEmulator, schema: str | None = None, **options: str) -> Any:
+    given = {"subscriptionId": SUBSCRIPTION, "emulatorHost": emulator.address, **options}
+    stream = spark.readStream.format("pubsub").options(**given)
+    return stream.schema(schema) if schema else stream
+
+
+@pytest.mark.parametrize(
+    ("schema", "options", "says"),
+    [
+        (None, {"maxMessagePerTrigger": "5"}, r"no option 'maxmessagepertrigger'.*maxMessagesPerTrigger"),
+        ("id BIGINT", {"fromat": "json"}, r"no option 'fromat'.*Did you mean 'format'"),
+        (None, {"ackDeadline": "1h"}, r"'ackDeadline' is '1h'.*between 10s and 600s"),
+        (None, {"subscriptionId": "events"}, r"'events' and there is no project.*Set projectId"),
+        (None, {"emulatorHost": "127.0.0.1"}, r"emulatorHost is '127\.0\.0\.1'.*host:port"),
+        (None, {"endpoint": "127.0.0.1:1"}, r"two places.*Set emulatorHost for an emulator"),
+        ("id BIGINT", {"logPath": "/log"}, r"logPath is /log, but delivery is ack-on-commit.*Set delivery to log"),
+        ("id BIGINT", {"mode": "FAILFAST"}, r"mode is FAILFAST, but there is no format"),
+        (None, {"topicId": TOPIC}, r"createSubscription=true needs the topicId"),
+        (None, {"format": "json"}, r"needs to know the columns of the payload.*\.schema\("),
+        (None, {"columns": "payload"}, r"'payload', which a message does not have.*message_id, publish_time"),
+    ],
+)
+def test_wrong_options_fail_at_load(spark, emulator, schema, options, says) -> None:
+    with pytest.raises(Exception, match=says):
+        reader(spark, emulator, schema, **options).load()
+
+
+def failure(frame: Any) -> str:
+    """What the query says when it fails, which it does soon."""
+    started = time.monotonic()
+    with pytest.raises(Exception) as raised:
+        query = frame.writeStream.format("noop").start()
+        try:
+            assert not query.awaitTermination(int(SECONDS)), "the query ended without an error"
+            pytest.fail("the query did not fail")
+        finally:
+            query.stop()
+    assert time.monotonic() - started < SECONDS
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("schema", "options", "says"),
+    [
+        ("id BIGINT", {}, "Set the option format to json or avro"),
+        ("id BIGINT, publish_time TIMESTAMP", {"format": "json"}, "Name publish_time in the option columns"),
+        ("id BIGINT NOT NULL", {"format": "json"}, "Leave NOT NULL out"),
+        (None, {"maxMessages": "10"}, "it is for spark.read"),
+        (None, {"subscriptionId": "projects/test/subscriptions/nobody"}, "projects/test/subscriptions/nobody"),
+        (
+            None,
+            {
+                "subscriptionId": "projects/test/subscriptions/new",
+                "createSubscription": "true",
+                "topicId": "projects/test/topics/nobody",
+            },
+            "Create the topic (solstice pubsub topics create projects/test/topics/nobody)",
+        ),
+    ],
+)
+def test_what_only_the_query_can_find_fails_it_with_the_fix(spark, emulator, schema, options, says) -> None:
+    assert says in failure(reader(spark, emulator, schema, **options).load())
+
+
+def test_without_permission_the_query_fails_and_names_the_role(spark, emulator) -> None:
+    emulator.deny("pubsub.subscriptions.consume")
+    try:
+        said = failure(reader(spark, emulator).load())
+        assert SUBSCRIPTION in said
+        assert "roles/pubsub.subscriber" in said
+        with pytest.raises(Exception, match=r"roles/pubsub\.subscriber"):
+            spark.read.format("pubsub").option("subscriptionId", SUBSCRIPTION).option(
+                "emulatorHost", emulator.address
+            ).load().collect()
+    finally:
+        emulator.deny()
+
+
+def test_without_an_emulator_the_query_fails_and_says_where_it_looked(spark, emulator) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{nobody.getsockname()[1]}"
+    said = failure(reader(spark, emulator, emulatorHost=address).load())
+    assert address in said
+    assert "emulator" in said
