@@ -2,9 +2,10 @@
 
 The emulator and the publisher have a process of their own. What is measured is the CPU time of the JVM and everything
 below it: planner, workers, agent. A drain begins with the start of its query on a subscription that is full, and ends
-when the last message is acknowledged; starting planner and agent is in it. Every drain of the table runs ``RUNS`` times
-after one that is thrown away, in turns with what it is compared with, and the best run counts: whatever else the machine
-does only ever adds to the CPU time.
+when every message is in the sink and acknowledged. What it costs to start a query, planner and agent included, is
+measured with one row and taken out on both sides. Every drain of the table runs ``RUNS`` times after ``WARM_UPS`` that
+are thrown away, in turns with what it is compared with, and the best run counts: whatever else the machine does only
+ever adds to the CPU time.
 """
 
 import argparse
@@ -28,10 +29,10 @@ from _spark_sources import STAMP_DIGITS, Naive, Paced, Ready
 
 from solstice._core.java import spark_environment
 
-RUNS, PARTS = 3, 2
+RUNS, WARM_UPS, PARTS = 3, 2, 2
 MESSAGES, NAIVE_MESSAGES, READY_ROWS = 2_000_000, 40_000, 100_000
 GROWTH = (100_000, 1_000_000, 10_000_000)
-PER_TRIGGER = 500_000
+PER_TRIGGER, TRIGGER = 500_000, "1 second"
 FEW_COLUMNS = "publish_time,data"
 # Targets: times the ceiling, cores.
 ACK_ON_COMMIT, LOG, IDLE = 1.4, 1.6, 0.02
@@ -54,10 +55,9 @@ class Drain:
         """CPU-seconds of all processes."""
         return self.used_s.total()
 
-    @property
-    def cost(self) -> float:
-        """CPU-seconds per million rows."""
-        return self.cpu_s / self.rows * 1e6
+    def cost(self, start: "Drain") -> float:
+        """CPU-seconds per million rows, without those of a start."""
+        return (self.cpu_s - start.cpu_s) / self.rows * 1e6
 
     @property
     def rate(self) -> float:
@@ -65,8 +65,8 @@ class Drain:
         return self.rows / self.wall_s
 
     def __str__(self) -> str:
-        parts = ", ".join(f"{role} {used / self.rows * 1e6:.2f}" for role, used in sorted(self.used_s.items()))
-        return f"{self.cost:.2f} CPU-s/M rows ({parts}), {self.rate:,.0f} rows/s"
+        parts = ", ".join(f"{role} {used:.2f}" for role, used in sorted(self.used_s.items()))
+        return f"{self.rows:,} rows in {self.wall_s:.1f} s: {self.cpu_s:.2f} CPU-s ({parts})"
 
 
 class Bench:
@@ -79,9 +79,17 @@ class Bench:
         self.tree = ProcessTree(spark.sparkContext._gateway.proc.pid)
 
     def ours(self, count: int, **options: object) -> Drain:
-        """Our source, to the last acknowledgement."""
+        """Our source, until every message is in the sink and acknowledged."""
         name = self.filled(count)
-        return self._drained(self.source(name, **options), count, lambda: self.stage.acked(name) == count)
+
+        def done(query: Any) -> bool:
+            if self.stage.acked(name) < count:
+                return False
+            stored = sum(progress["numInputRows"] for progress in query.recentProgress)
+            assert stored <= count, f"{stored} rows of {count} messages"
+            return stored == count
+
+        return self._drained(self.source(name, **options), count, done)
 
     def source(self, name: str, **options: object) -> Any:
         """Our source of a subscription; with ``delivery="log"`` its log is on the local disk."""
@@ -94,7 +102,7 @@ class Bench:
         """Spark with record batches that are ready, to the commit of the last batch."""
         done = self.folder / uuid.uuid4().hex
         source = self._reader("ready", file=file, rows=count, perTrigger=PER_TRIGGER, parts=PARTS, done=done)
-        return self._drained(source, count, done.exists)
+        return self._drained(source, count, lambda _: done.exists())
 
     def naive(self, count: int) -> Drain:
         """The official client, to the last acknowledgement."""
@@ -102,7 +110,7 @@ class Bench:
         spool = self.folder / f"spool-{name}"
         spool.mkdir()
         source = self._reader("naive", subscription=subscription(name), folder=spool, perTrigger=count, parts=PARTS)
-        return self._drained(source, count, lambda: self.stage.acked(name) == count)
+        return self._drained(source, count, lambda _: self.stage.acked(name) == count)
 
     def idle(self) -> float:
         """The cores that a query takes while nothing is published."""
@@ -136,11 +144,11 @@ class Bench:
     def _reader(self, source: str, **options: object) -> Any:
         return self.spark.readStream.format(source).options(**{k: str(v) for k, v in options.items()}).load()
 
-    def _drained(self, source: Any, count: int, done: Callable[[], bool]) -> Drain:
+    def _drained(self, source: Any, count: int, done: Callable[[Any], bool]) -> Drain:
         self.tree.begin_peaks()
         used, begun = self.tree.cpu_s(), time.perf_counter()
-        with self._running(source) as query:
-            while not done():
+        with self._running(source, TRIGGER) as query:
+            while not done(query):
                 assert query.exception() is None, query.exception()
                 assert time.perf_counter() - begun < DEADLINE_S, "the rows did not come in time"
                 time.sleep(0.05)
@@ -186,57 +194,60 @@ def cost_rows(bench: Bench, notes: list[str]) -> list[Row]:
         ("ack-on-commit, raw", {}, None, ACK_ON_COMMIT),
         (f"ack-on-commit, {FEW_COLUMNS}", {"columns": FEW_COLUMNS}, FEW_COLUMNS, ACK_ON_COMMIT),
         ("log on disk, raw", {"delivery": "log"}, None, LOG),
-        (f"log on disk, {FEW_COLUMNS}", {"delivery": "log", "columns": FEW_COLUMNS}, FEW_COLUMNS, LOG),
     ]
     work: dict[str, Callable[[], Drain]] = {}
-    for columns in dict.fromkeys(case[2] for case in cases):
-        file = bench.folder / f"ready-{columns or 'raw'}.arrow"
+    for columns in (None, FEW_COLUMNS):
+        file = bench.folder / f"ready-{columns}.arrow"
         bench.stage.save_rows(bench.filled(READY_ROWS), str(file), columns and columns.split(","))
         work[f"ready {columns}"] = lambda file=file: bench.ready(MESSAGES, file)
+    work["start of ready"] = lambda: bench.ready(1, file)
+    work["start of ours"] = lambda: bench.ours(1)
     work |= {name: lambda options=options: bench.ours(MESSAGES, **options) for name, options, _, _ in cases}
     work["naive"] = lambda: bench.naive(NAIVE_MESSAGES)
     runs = in_turns(work)
+    start, ready_start = runs["start of ours"], runs["start of ready"]
     rows = []
     for name, _, columns, times in cases:
-        ours, ceiling = runs[name], runs[f"ready {columns}"]
-        rows.append(
-            Row(name, "CPU-s/M rows", ours.cost, "ready Arrow", ceiling.cost, False, times * ceiling.cost)
-        )
-        notes.append(
-            f"{name}: {ours.cost / ceiling.cost:.2f} x the ceiling; {ours.rate:,.0f} rows/s by the clock "
-            f"(ready Arrow {ceiling.rate:,.0f})"
-        )
+        cost, ceiling = runs[name].cost(start), runs[f"ready {columns}"].cost(ready_start)
+        rows.append(Row(name, "CPU-s/M rows", cost, "ready Arrow", ceiling, False, times * ceiling))
+        notes.append(f"{name}: {cost / ceiling:.2f} x the ceiling; {runs[name]}; ceiling {runs[f'ready {columns}']}")
     ours, naive = runs[cases[0][0]], runs["naive"]
-    rows.append(Row(cases[0][0], "CPU-s/M rows", ours.cost, "naive, official client", naive.cost, False))
-    rows.append(Row(cases[0][0], "rows/s", ours.rate, "naive, official client", naive.rate))
+    peer = "naive, official client"
+    rows += [
+        Row("start of a query", "CPU-s", start.cpu_s, "ready Arrow", ready_start.cpu_s, False),
+        Row(cases[0][0], "CPU-s/M rows", ours.cost(start), peer, naive.cost(ready_start), False),
+        Row(cases[0][0], "rows/s", ours.rate, peer, naive.rate),
+        Row(cases[0][0], "rows/s", ours.rate, "ready Arrow", runs["ready None"].rate),
+    ]
     return rows
 
 
 def in_turns(work: dict[str, Callable[[], Drain]]) -> dict[str, Drain]:
-    """The run of each that took the least CPU time, after one that warms everything up."""
+    """The run of each that took the least CPU time, after those that warm everything up."""
     best: dict[str, Drain] = {}
-    for run in range(RUNS + 1):
+    for run in range(-WARM_UPS, RUNS):
         for name, drain in work.items():
             drained = drain()
-            print(f"  {name}: {drained}", flush=True)
-            if run > 0 and (name not in best or drained.cost < best[name].cost):
+            print(f"  {run} {name}: {drained}", flush=True)
+            if run >= 0 and (name not in best or drained.cpu_s < best[name].cpu_s):
                 best[name] = drained
     return best
 
 
 def growth_rows(bench: Bench, notes: list[str]) -> list[Row]:
-    """Cost and memory as messages grow; the start of a query is taken out, or it would be most of the smallest."""
-    start = min((bench.ours(1) for _ in range(RUNS)), key=lambda drain: drain.cpu_s)
+    """Cost and memory as messages grow."""
+    start = in_turns({"start": lambda: bench.ours(1)})["start"]
     drains = [bench.ours(count) for count in GROWTH]
-    rows = [Row("the start of a query", "CPU-s", start.cpu_s, higher_is_better=False)]
-    net = [(drain.cpu_s - start.cpu_s) / drain.rows * 1e6 for drain in drains]
-    for drain, cost in zip(drains, net, strict=True):
-        rows.append(Row(f"{drain.rows:,} messages", "CPU-s/M rows", cost, f"{GROWTH[1]:,}", net[1], False))
+    unit = drains[1].cost(start)
+    rows = []
+    for drain in drains:
+        name = f"{drain.rows:,} messages"
+        rows.append(Row(name, "CPU-s/M rows", drain.cost(start), f"{GROWTH[1]:,}", unit, False))
         peaks = ", ".join(f"{role} {mb:,.0f}" for role, mb in sorted(drain.peaks_mb.items()))
-        notes.append(f"{drain.rows:,} messages: {drain.rate:,.0f} rows/s; peak MB: {peaks}")
+        notes.append(f"{name}: {drain.rate:,.0f} rows/s; {drain}; peak MB: {peaks}")
     for role in ("agent", "planner", "worker"):
-        least, most = (drain.peaks_mb[role] for drain in (drains[1], drains[2]))
-        rows.append(Row(f"{role}, {GROWTH[2]:,} messages", "peak MB", most, f"{GROWTH[1]:,}", least, False))
+        before, most = (drain.peaks_mb[role] for drain in (drains[1], drains[2]))
+        rows.append(Row(f"{role}, {GROWTH[2]:,} messages", "peak MB", most, f"{GROWTH[1]:,}", before, False))
     return rows
 
 
@@ -271,6 +282,7 @@ def session(folder: Path, address: str) -> Iterator[Any]:
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "OFF")
+        .config("spark.sql.streaming.numRecentProgressUpdates", "100000")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.local.dir", str(folder / "local"))
         .getOrCreate()
