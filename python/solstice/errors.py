@@ -55,7 +55,8 @@
         ├── ResultTooLargeError          a bounded result would exceed its bound
         ├── SessionLostError             the server no longer knows the session
         ├── SessionClosedError           the session was stopped here
-        └── OperationInterruptedError    the operation was interrupted
+        ├── OperationInterruptedError    the operation was interrupted
+        └── OperationTimeoutError        the operation took longer than the session allows (also a TimeoutError)
 
 Every error carries ``remedy``: what to do about it, in one sentence, or None. It is part of the message.
 """
@@ -418,3 +419,7 @@ class SessionClosedError(ConnectError):
 
 class OperationInterruptedError(ConnectError):
     """The operation was interrupted."""
+
+
+class OperationTimeoutError(ConnectError, TimeoutError):
+    """The operation took longer than the session's ``timeout_s`` allows, and was ended."""

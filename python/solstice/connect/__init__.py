@@ -7,14 +7,17 @@
 
 The map, from the user to the wire:
 
-- ``_session``, ``_builder``, ``_reader``, ``_row``, ``types``, ``errors``: what a user holds; ``_bounds`` guards
+- ``_session``, ``_async``, ``_builder``, ``_reader``, ``_conf``, ``_row``, ``types``, ``errors``: what a user holds;
+  ``_session_methods`` is what both kinds of session can do, with ``_tags`` and ``_progress``; ``_bounds`` guards
   results.
-- A DataFrame is built up, each part on the one before: ``_frame _select _combine _shape _statistics _analysis _keep
-  _dataframe``; ``_group``, ``_window``, ``_column`` and ``functions`` go with it. ``_camel`` gives PySpark's spellings.
+- A DataFrame is built up, each part on the one before: ``_frame _fetch _select _combine _shape _statistics _analysis
+  _keep _results``, then ``_dataframe`` or ``_async``; ``_group``, ``_window``, ``_column`` and ``functions`` go with
+  it. ``_camel`` gives PySpark's spellings, ``_actions`` makes methods that block and methods to await of one code.
 - ``_plan`` and ``_expressions`` are what a DataFrame is, ``_encode`` what the server gets; ``_sql`` tells queries from
   commands, ``_sql_arguments`` binds values to them.
 - ``_create``, ``_infer``, ``_local_data``, ``_arrow_types``, ``_upload``: this process's own data on its way there.
-- ``_execution`` is a state machine without I/O that survives cut connections; ``_driver`` runs it over gRPC.
+- ``_link`` is between DataFrames and the driver. ``_execution`` is a state machine without I/O that survives cut
+  connections; ``_driver`` does what it says, over ``_transport`` (blocks) or ``_aio`` (is awaited).
 - ``_requests``, ``_status``, ``_errors``: what is asked, how it failed, what the user reads of it.
 - ``_decode``, ``_times``, ``_types``: from Arrow and messages to Python.
 - ``_protocol``, ``_descriptors``: the protocol's types, out of the installed pyspark, which is never imported.
@@ -39,10 +42,16 @@ from solstice.connect._window import Window, WindowSpec
 
 if TYPE_CHECKING:
     from solstice.connect import functions
+    from solstice.connect._async import AsyncDataFrame, AsyncSession, connect_async
 
 SparkSession = Session  # PySpark's name
 
+# Imported when they are first used.
+_LAZY = {"AsyncDataFrame": "_async", "AsyncSession": "_async", "connect_async": "_async"}
+
 __all__ = [
+    "AsyncDataFrame",
+    "AsyncSession",
     "Column",
     "DataFrame",
     "GroupedData",
@@ -54,6 +63,7 @@ __all__ = [
     "Window",
     "WindowSpec",
     "connect",
+    "connect_async",
     "errors",
     "functions",
     "local",
@@ -62,6 +72,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name != "functions":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return importlib.import_module(f"{__name__}.functions")
+    if name == "functions":
+        return importlib.import_module(f"{__name__}.functions")
+    if name in _LAZY:
+        return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,15 +1,13 @@
 """What the server says of a DataFrame without running it: schema, plan, and whether two are the same."""
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from solstice.connect import types
+from solstice.connect._actions import action, question
 from solstice.connect._encode import encode_query
 from solstice.connect._statistics import Statistics
 from solstice.errors import InvalidPlanError
-
-if TYPE_CHECKING:
-    from solstice.connect._session import Session
 
 _EXPLAIN_MODES = ("simple", "extended", "codegen", "cost", "formatted")
 
@@ -19,35 +17,32 @@ class Analyzed(Statistics):
 
     __slots__ = ()
 
-    @property
-    def spark_session(self) -> "Session":
-        """The session."""
-        return self._session
-
-    @property
-    def schema(self) -> types.StructType:
+    @question
+    async def schema(self) -> types.StructType:
         """Names and types of the columns. The server analyzes the plan, once, and does not run it."""
-        return types.StructType(self._analyzed_schema())  # a copy: it can be added to
+        return types.StructType(await self._analyzed_schema())  # a copy: it can be added to
 
-    @property
-    def columns(self) -> list[str]:  # type: ignore[override]
+    @question
+    async def columns(self) -> list[str]:
         """The names of the columns."""
-        return self._analyzed_schema().names
+        return (await self._analyzed_schema()).names
 
-    @property
-    def dtypes(self) -> list[tuple[str, str]]:
+    @question
+    async def dtypes(self) -> list[tuple[str, str]]:
         """The names of the columns and their types, as SQL spells them."""
-        return [(field.name, field.data_type.simple_string()) for field in self._analyzed_schema()]
+        return [(field.name, field.data_type.simple_string()) for field in await self._analyzed_schema()]
 
-    def print_schema(self, level: int | None = None) -> None:
+    @action
+    async def print_schema(self, level: int | None = None) -> None:
         """Print the schema as an indented list, down to a level."""
-        sys.stdout.write(self._analyzed_schema().tree_string(level or 0) + "\n")
+        sys.stdout.write((await self._analyzed_schema()).tree_string(level or 0) + "\n")
 
-    def explain(self, extended: bool | str | None = None, mode: str | None = None) -> None:
+    @action
+    async def explain(self, extended: bool | str | None = None, mode: str | None = None) -> None:
         """Print the plans: ``simple extended codegen cost formatted``."""
-        sys.stdout.write(self._explained(extended, mode) + "\n")
+        sys.stdout.write(await self._explained(extended, mode) + "\n")
 
-    def _explained(self, extended: bool | str | None, mode: str | None) -> str:
+    async def _explained(self, extended: bool | str | None, mode: str | None) -> str:
         if extended is not None and mode is not None:
             raise InvalidPlanError("explain() takes extended or mode, not both.", remedy="Pass the mode.")
         if mode is None:
@@ -56,25 +51,28 @@ class Analyzed(Statistics):
             raise InvalidPlanError(
                 f"explain(mode={mode!r}) is not possible.", remedy=f"Pass one of: {', '.join(_EXPLAIN_MODES)}."
             )
-        text: str = self._ask("explain", explain_mode=f"EXPLAIN_MODE_{mode.upper()}").explain_string
+        text: str = (await self._ask("explain", explain_mode=f"EXPLAIN_MODE_{mode.upper()}")).explain_string
         return text
 
-    def is_local(self) -> bool:
+    @action
+    async def is_local(self) -> bool:
         """Whether a result is at hand without any computation."""
-        answer: bool = self._ask("is_local").is_local
+        answer: bool = (await self._ask("is_local")).is_local
         return answer
 
-    @property
-    def is_streaming(self) -> bool:
+    @question
+    async def is_streaming(self) -> bool:
         """Whether it is a stream."""
-        answer: bool = self._ask("is_streaming").is_streaming
+        answer: bool = (await self._ask("is_streaming")).is_streaming
         return answer
 
-    def input_files(self) -> list[str]:
+    @action
+    async def input_files(self) -> list[str]:
         """The files that are read, as far as the server knows."""
-        return list(self._ask("input_files").files)
+        return list((await self._ask("input_files")).files)
 
-    def same_semantics(self, other: "Analyzed") -> bool:
+    @action
+    async def same_semantics(self, other: "Analyzed") -> bool:
         """Whether another DataFrame has the same result, as far as the plans show."""
         self._check_same_session(other, "same_semantics")
 
@@ -82,19 +80,20 @@ class Analyzed(Statistics):
             encode_query(self._relation, question.target_plan)
             encode_query(other._relation, question.other_plan)
 
-        answer: bool = self._session._analyze("same_semantics", fill).result
+        answer: bool = (await self._link.analyze("same_semantics", fill)).result
         return answer
 
-    def semantic_hash(self) -> int:
+    @action
+    async def semantic_hash(self) -> int:
         """A number that DataFrames with the same result share."""
-        answer: int = self._ask("semantic_hash").result
+        answer: int = (await self._ask("semantic_hash")).result
         return answer
 
-    def _ask(self, question: str, **fields: Any) -> Any:
+    async def _ask(self, question: str, **fields: Any) -> Any:
         """The answer to a question about the plan."""
-        return self._session._analyze(question, lambda asked: encode_query(self._relation, asked.plan), **fields)
+        return await self._link.analyze(question, lambda asked: encode_query(self._relation, asked.plan), **fields)
 
-    def _analyzed_schema(self, *, one_try: bool = False) -> types.StructType:
+    async def _analyzed_schema(self, *, one_try: bool = False) -> types.StructType:
         if self._schema is None:
-            self._schema = self._session._schema_of(self._relation, one_try=one_try)
+            self._schema = await self._link.schema_of(self._relation, one_try=one_try)
         return self._schema

@@ -1,7 +1,37 @@
 """Guards against results that are larger than the caller has in mind."""
 
+from dataclasses import dataclass
+from typing import Final, Literal, SupportsIndex
+
 from solstice.connect._execution import Batch
 from solstice.errors import ConfigError, ResultTooLargeError
+
+# A bound: so much, None for no bound, or what the session was told.
+Bound = int | Literal["session"] | None
+SESSION: Final = "session"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The bounds of a session's results; None is no bound."""
+
+    max_rows: int | None = None
+    max_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        for option, bound in (("max_rows", self.max_rows), ("max_bytes", self.max_bytes)):
+            check_bound("connect", option, bound)
+
+
+def check_bound(method: str, option: str, bound: object) -> None:
+    """Refuse what is no bound."""
+    if bound is not None and not (isinstance(bound, SupportsIndex) and is_whole(bound) and bound.__index__() >= 0):
+        raise ConfigError(
+            f"{method}({option}={bound!r}) is not possible.",
+            option=option,
+            value=bound,
+            remedy="Pass a whole number from 0 up, or None for no bound.",
+        )
 
 
 def is_whole(value: object) -> bool:
@@ -14,13 +44,7 @@ class Bounds:
 
     def __init__(self, method: str, max_rows: int | None, max_bytes: int | None) -> None:
         for option, bound in (("max_rows", max_rows), ("max_bytes", max_bytes)):
-            if bound is not None and not (is_whole(bound) and bound >= 0):
-                raise ConfigError(
-                    f"{method}({option}={bound!r}) is not possible.",
-                    option=option,
-                    value=bound,
-                    remedy="Pass a whole number from 0 up, or None for no bound.",
-                )
+            check_bound(method, option, bound)
         self._method = method
         self._max_rows = max_rows
         self._max_bytes = max_bytes

@@ -88,7 +88,7 @@ class Builder:
     def _configure(self, session: "Session") -> None:
         for key, value in self._settings().items():
             try:
-                session._set_config(key, value)
+                session.conf.set(key, value)
             except RemoteError as error:
                 # Settings of the server as a whole are often given, in scripts that once started it themselves.
                 _log.warning("the setting %s is not changed: %s", key, error.message)
@@ -103,4 +103,4 @@ class BuilderProperty:
 
 def get_active_session() -> "Session | None":
     """The session that a builder made last, unless it is stopped."""
-    return _active[0] if _active and not _active[0]._stopped else None
+    return _active[0] if _active and not _active[0].is_stopped else None

@@ -59,7 +59,7 @@ def _with_camel_keywords(member: Any, fields: tuple[str, ...]) -> Any:
     if member is Record.__init__:
         names = {camel(field): field for field in fields if "_" in field}
     else:
-        code = member.__code__
+        code = inspect.unwrap(member).__code__
         parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         names = {camel(name): name for name in parameters if "_" in name.strip("_")}
     if not names:

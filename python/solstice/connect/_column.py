@@ -80,9 +80,9 @@ class Column:
 
     def isin(self, *cols: Any) -> "Column":
         """One of the values, which may also be one list, or one of the rows of a DataFrame."""
-        from solstice.connect._dataframe import DataFrame
+        from solstice.connect._frame import Frame
 
-        if len(cols) == 1 and isinstance(cols[0], DataFrame):
+        if len(cols) == 1 and isinstance(cols[0], Frame):
             own = self._expression
             is_struct = isinstance(own, Function) and own.function_name == "struct"
             members = own.arguments if isinstance(own, Function) and is_struct else (own,)

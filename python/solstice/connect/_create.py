@@ -13,19 +13,20 @@ from solstice.connect._upload import CONFIG, local_relation
 from solstice.errors import InvalidPlanError
 
 if TYPE_CHECKING:
-    from solstice.connect._session import Session
+    from solstice.connect._link import Link
 
 _TIMESTAMP_TYPE, _TIME_ZONE = "spark.sql.timestampType", "spark.sql.session.timeZone"
 
 
-def create_relation(session: "Session", data: Any, schema: types.DataType | Sequence[str] | None) -> plan.Relation:
+async def create_relation(link: "Link", data: Any, schema: types.DataType | Sequence[str] | None) -> plan.Relation:
     """The relation of data. ``schema`` is a struct, the type of single values, or the columns' names."""
     struct, names = _struct_and_names(schema)
     if not hasattr(data, "__arrow_c_stream__") and isinstance(data, Sized) and len(data) == 0:
         if struct is None:
             raise InvalidPlanError("empty data has no schema.", remedy="Pass one, for example 'a INT, b STRING'.")
         return plan.LocalRelation(schema=struct.json())
-    config = session._config([_TIMESTAMP_TYPE, _TIME_ZONE, *CONFIG])
+    settings = await link.config(get_option={"keys": [_TIMESTAMP_TYPE, _TIME_ZONE, *CONFIG]})
+    config = {key: value for key, value in settings.items() if value is not None}
     if _is_pandas(data):
         names = names or [str(name) for name in (struct.names if struct else data.columns)]
         table = _cast(_pandas_table(data), struct, config)
@@ -45,7 +46,7 @@ def create_relation(session: "Session", data: Any, schema: types.DataType | Sequ
         raise InvalidPlanError(
             f"the data has {table.num_columns} columns, the schema {len(expected)}.", remedy="Make them the same."
         )
-    relation = local_relation(session, table, None if struct is None else struct.json(), config)
+    relation = await local_relation(link, table, None if struct is None else struct.json(), config)
     return plan.ToDF(relation, tuple(names)) if names else relation
 
 

@@ -1,36 +1,24 @@
 """The DataFrame: a plan and a session; nothing runs until rows, Arrow data or a count are asked for."""
 
 import contextlib
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any, overload
 
 from solstice._core.extras import require
-from solstice.connect import _decode
-from solstice.connect import _plan as plan
-from solstice.connect._bounds import Bounds
+from solstice.connect import types
+from solstice.connect._actions import Blocking, iterate, run
 from solstice.connect._camel import camel_cased
-from solstice.connect._execution import Batch
-from solstice.connect._expressions import Function
-from solstice.connect._group import GROUP_BY
-from solstice.connect._keep import Kept
-from solstice.connect._literals import literal
+from solstice.connect._results import Results
 from solstice.connect._row import Row
-from solstice.connect._select import row_count
+from solstice.connect._statistics import StatFunctions
 from solstice.errors import ConnectError
 
 if TYPE_CHECKING:
-    import pandas as pd
-    import polars as pl
-    import pyarrow as pa
-
-_MAX_POLARS_ROWS = 10_000
-_MAX_POLARS_BYTES = 64 * 1024 * 1024
-_SHOWN_WIDTH = 20
+    from solstice.connect._session import Session
 
 
 @camel_cased(to_df="toDF", to_json="toJSON", join_as_of="_joinAsOf")  # the last is private in PySpark
-class DataFrame(Kept):
+class DataFrame(Results, Blocking):
     """A lazy table on the server. Sessions make DataFrames; each method that transforms one returns a new one.
 
     ``df.name`` and ``df["name"]`` are its columns; of a name that is also a method, only the latter.
@@ -38,42 +26,25 @@ class DataFrame(Kept):
 
     __slots__ = ()
 
+    _session: "Session"
+
     def __repr__(self) -> str:
         """The columns and their types. Asks the server once for them, with one try; runs nothing, raises nothing."""
         try:
-            schema = self._analyzed_schema(one_try=True)
+            schema = run(self._analyzed_schema(one_try=True))
         except ConnectError as error:
             return f"DataFrame[schema not available: {type(error).__name__}]"
         return f"DataFrame[{', '.join(f'{field.name}: {field.data_type.simple_string()}' for field in schema)}]"
 
-    def count(self) -> int:
-        """The number of rows, counted by the server."""
-        number: int = self._cell(
-            plan.Aggregate(self._relation, GROUP_BY, aggregate_expressions=(Function("count", (literal(1),)),))
-        )
-        return number
+    @property
+    def spark_session(self) -> "Session":
+        """The session."""
+        return self._session
 
-    def is_empty(self) -> bool:
-        """Whether there is no row."""
-        return not self.select().take(1)
-
-    def collect(self, *, max_rows: int | None = None, max_bytes: int | None = None) -> list[Row]:
-        """All rows, as a list. A bound that is set and exceeded raises ResultTooLargeError.
-
-        A ``variant`` arrives as Spark encodes it, a Row of two binary values; ``to_json(v)`` in the query reads it.
-        """
-        _, batches = self._fetch(Bounds("collect", max_rows, max_bytes), check=_decode.check_rows)
-        rows: list[Row] = []
-        batches.reverse()
-        # Over all batches at once: the collector, switched on in between, would walk all rows so far each time.
-        with _decode.collector_paused():
-            while batches:
-                rows += _decode.rows_of(batches.pop())  # so that a batch's memory is free once its rows exist
-        return rows
-
-    def take(self, num: int) -> list[Row]:
-        """At most the first ``num`` rows."""
-        return self.limit(num).collect()
+    @property
+    def stat(self) -> "DataFrameStatFunctions":
+        """Statistics, as PySpark groups these methods."""
+        return DataFrameStatFunctions(self)
 
     @overload
     def head(self, n: None = None) -> Row | None: ...
@@ -85,64 +56,28 @@ class DataFrame(Kept):
         """The first row, or None if there is none; with a number, at most so many rows as a list."""
         return self.first() if n is None else self.take(n)
 
-    def first(self) -> Row | None:
-        """The first row, or None if there is none."""
-        rows = self.take(1)
-        return rows[0] if rows else None
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The result as an Arrow stream, in constant memory: for Polars, DuckDB, pandas and all that read Arrow."""
+        parts = iterate(self._arrow_parts())
+        schema = next(parts)
+        reader = require("pyarrow", "spark").RecordBatchReader.from_batches(schema, parts)
+        stream: object = reader.__arrow_c_stream__(requested_schema)
+        return stream
 
-    def tail(self, num: int) -> list[Row]:
-        """At most the last ``num`` rows."""
-        return self._derive(plan.Tail(self._relation, row_count("tail", num))).collect()
+    async def _arrow_parts(self) -> AsyncGenerator[list[Any], None]:
+        """The Arrow schema, then the record batches."""
+        has_schema = False
+        async with contextlib.aclosing(self._messages()) as messages:
+            async for schema, batches in messages:
+                yield batches if has_schema else [schema, *batches]
+                has_schema = True
 
-    def to_local_iterator(self, prefetch_partitions: bool = False) -> Iterator[Row]:
-        """The rows one by one, as they arrive, in constant memory. The server decides what it computes ahead."""
-        for batch in self.iter_batches():
-            yield from _decode.rows_of(batch)
+    def _schema_now(self) -> types.StructType:
+        return run(self._analyzed_schema())
 
-    def show(self, n: int = 20, truncate: bool | int = True, vertical: bool = False) -> None:
-        """Print the first rows as a table, long values cut to 20 characters or to so many."""
-        width = _SHOWN_WIDTH if truncate is True else int(truncate)
-        table: str = self._cell(plan.ShowString(self._relation, row_count("show", n), width, vertical))
-        sys.stdout.write(table + "\n")
 
-    def to_arrow(self, *, max_rows: int | None = None, max_bytes: int | None = None) -> "pa.Table":
-        """The result as an Arrow table. A bound that is set and exceeded raises ResultTooLargeError."""
-        return self._table(Bounds("to_arrow", max_rows, max_bytes))
+@camel_cased()
+class DataFrameStatFunctions(StatFunctions[DataFrame], Blocking):
+    """``DataFrame.stat``."""
 
-    def to_pandas(self, *, max_rows: int | None = None, max_bytes: int | None = None) -> "pd.DataFrame":
-        """The result as a pandas DataFrame. A bound that is set and exceeded raises ResultTooLargeError."""
-        require("pandas", "pandas")
-        return self._table(Bounds("to_pandas", max_rows, max_bytes)).to_pandas()
-
-    def to_polars(
-        self, *, max_rows: int | None = _MAX_POLARS_ROWS, max_bytes: int | None = _MAX_POLARS_BYTES
-    ) -> "pl.DataFrame":
-        """The result as a Polars DataFrame, bounded: more raises ResultTooLargeError. None lifts a bound."""
-        polars = require("polars", "polars")
-        return polars.from_arrow(self._table(Bounds("to_polars", max_rows, max_bytes), check=_decode.check_polars))
-
-    def iter_batches(self) -> "Iterator[pa.RecordBatch]":
-        """Arrow record batches as they arrive, in constant memory. Closing the iterator early ends the query."""
-        with contextlib.closing(self._session._query(self._relation, self._observations)) as items:
-            for item in items:
-                if isinstance(item, Batch):
-                    yield from _decode.read_batches(item)[1]
-
-    def _table(self, bounds: Bounds, check: Callable[[Any], None] | None = None) -> Any:
-        schema, batches = self._fetch(bounds, check)
-        return require("pyarrow", "spark").Table.from_batches(batches, schema)
-
-    def _fetch(self, bounds: Bounds, check: Callable[[Any], None] | None = None) -> tuple[Any, list[Any]]:
-        """The Arrow schema, which ``check`` may refuse before more than one batch has come, and all record batches."""
-        schema: Any = None
-        batches: list[Any] = []
-        with contextlib.closing(self._session._query(self._relation, self._observations)) as items:
-            for item in items:
-                if isinstance(item, Batch):
-                    bounds.add(item)
-                    first = schema is None
-                    schema, read = _decode.read_batches(item)
-                    if first and check is not None:
-                        check(schema)
-                    batches += read
-        return schema, batches
+    __slots__ = ()

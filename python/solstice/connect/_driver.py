@@ -1,18 +1,18 @@
-"""Carries calls over gRPC: unary ones with retries, executions by doing what their state machine says.
+"""The calls of one session: unary ones with retries, executions by doing what their state machine says.
 
-Calls are futures and streams, never blocking unary calls: those would see Ctrl-C late.
+Written once, as coroutines, over a transport that blocks or one that is awaited (see ``_actions``).
 """
 
 import contextlib
+import inspect
 import logging
-import uuid
+import math
+import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Iterable
 from typing import Any
 
-import grpc
-
-from solstice._core.retry import Clock, RetryPolicy, SystemClock, call
+from solstice._core.retry import RetryPolicy
 from solstice.connect._errors import error_of
 from solstice.connect._execution import (
     RETRY_POLICY,
@@ -20,192 +20,194 @@ from solstice.connect._execution import (
     Done,
     Emit,
     Execution,
+    Expire,
     Fail,
     Item,
     Release,
     Send,
     Sleep,
+    retry_delay_s,
 )
-from solstice.connect._protocol import Method, Protocol
+from solstice.connect._protocol import Protocol
 from solstice.connect._requests import Requests
-from solstice.connect._status import Failure, failure_of
-from solstice.connect._url import Endpoint
-from solstice.errors import ConnectError, SessionClosedError, TransportError
+from solstice.connect._status import Failure
+from solstice.connect._transport import CallFailed, Metadata, Stream, Transport
+from solstice.connect._url import Endpoint, check_token
+from solstice.errors import ConnectError, OperationTimeoutError, SessionClosedError, TransportError
 
 _log = logging.getLogger("solstice.connect")
 
-_MAX_MESSAGE_BYTES = 128 * 1024 * 1024  # the server's own limit
 _SHORT_TIMEOUT_S = 5.0
-_END_TIMEOUT_S = 0.3
-
-
-class _CallFailed(Exception):
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
+_END_TIMEOUT_S = 0.2
 
 
 class Driver:
-    """One channel to one server, for the calls of one session."""
+    """Speaks for one session. ``timeout_s`` is how long an operation may take, None for as long as it likes."""
 
     def __init__(
         self,
         protocol: Protocol,
         endpoint: Endpoint,
+        transport: Transport,
         *,
-        clock: Clock | None = None,
+        timeout_s: float | None = None,
         server_end: Callable[[], str | None] = lambda: None,
     ) -> None:
         """``server_end`` gives the last words of a server that has ended for good, where that can be known."""
         self.requests = Requests(protocol, endpoint)
-        self._protocol = protocol
-        self._endpoint = endpoint
-        self._clock = clock or SystemClock()
-        self._server_end = server_end
-        self._metadata = endpoint.headers
-        if endpoint.token is not None:
-            self._metadata += (("authorization", f"Bearer {endpoint.token}"),)
+        self.endpoint = endpoint
+        self.timeout_s = timeout_s
+        self.server_end = server_end
+        self._transport = transport
         self._closed = False
-        self._channel = _open_channel(endpoint)
-        self._releases: set[Any] = set()
-        self._calls: dict[str, Any] = {
-            name: self._opener(method)(
-                method.path, request_serializer=method.serialize, response_deserializer=method.deserialize
-            )
-            for name, method in protocol.methods.items()
-        }
 
-    def unary(
+    async def unary(
         self, method: str, request: Any, *, policy: RetryPolicy = RETRY_POLICY, timeout_s: float | None = None
     ) -> Any:
-        """Call, retry what is transient, raise what is not as an error of this package."""
-        return self._retrying(lambda: self._unary_once(method, request, timeout_s), policy)
+        """Call, retry what is transient, raise what is not as an error of this package.
 
-    def upload(self, name: str, data: bytes) -> None:
+        ``timeout_s`` is for one try, in place of the session's, which is for all of them.
+        """
+        allowed_s = self.timeout_s if timeout_s is None else None
+        deadline = math.inf if allowed_s is None else time.monotonic() + allowed_s
+        tries = 0
+        while True:
+            tries += 1
+            left_s = timeout_s if allowed_s is None else max(deadline - time.monotonic(), 0.0)
+            try:
+                return await self._once(method, request, left_s)
+            except CallFailed as error:
+                failure = error.failure
+            left_s = deadline - time.monotonic()
+            if allowed_s is not None and (failure.code == "DEADLINE_EXCEEDED" or left_s <= 0):
+                raise _timeout_error(allowed_s)
+            if tries >= policy.max_attempts or not failure.is_transient or self.server_end() is not None:
+                raise await self._error(failure)
+            await self._transport.sleep(min(retry_delay_s(failure, policy, tries), left_s))
+
+    async def upload(self, name: str, data: bytes) -> None:
         """Give the session an artifact, unless it has one of the name."""
-        if self.unary("ArtifactStatus", self.requests.artifact_status(name)).statuses[name].exists:
-            return
-        self._retrying(lambda: self._unary_once("AddArtifacts", self.requests.artifact(name, data), None), RETRY_POLICY)
+        known = await self.unary("ArtifactStatus", self.requests.artifact_status(name))
+        if not known.statuses[name].exists:
+            await self.unary("AddArtifacts", lambda: self.requests.artifact(name, data))
 
-    def _retrying(self, attempt: Callable[[], Any], policy: RetryPolicy) -> Any:
-        try:
-            return call(
-                attempt,
-                policy=policy,
-                retryable=lambda error: (
-                    isinstance(error, _CallFailed) and error.failure.is_transient and self._server_end() is None
-                ),
-                clock=self._clock,
-            )
-        except _CallFailed as error:
-            failure = error.failure
-        raise self._error(failure)
-
-    def execute(self, fill: Callable[[Any], None]) -> Generator[Item, None, None]:
+    async def execute(
+        self, operation_id: str, fill: Callable[[Any], None], tags: Iterable[str] = ()
+    ) -> AsyncGenerator[Item, None]:
         """Run the plan that ``fill`` writes, and yield what comes of it. Closing the iterator ends the operation."""
-        execution, operation_id = Execution(), str(uuid.uuid4())
-        request = self.requests.execute(operation_id)
+        execution = Execution(timeout_s=self.timeout_s)
+        request = self.requests.execute(operation_id, tags)
         fill(request.plan)
         todo: deque[Action] = deque(execution.start())
-        stream: Any = None
+        stream: _Stream | None = None
         try:
             while True:
                 match todo.popleft() if todo else None:
                     case None:
-                        todo.extend(self._advance(execution, stream))
-                    case Send(kind="execute"):
-                        stream = self._stream("ExecutePlan", request)
-                    case Send(kind="reattach", last_response_id=last_id):
-                        stream = self._stream("ReattachExecute", self.requests.reattach(operation_id, last_id))
+                        todo.extend(await self._advance(execution, stream))
+                    case Send(kind="execute", timeout_s=timeout_s):
+                        stream = _Stream(self, "ExecutePlan", request, timeout_s)
+                    case Send(kind="reattach", last_response_id=last_id, timeout_s=timeout_s):
+                        reattach = self.requests.reattach(operation_id, last_id)
+                        stream = _Stream(self, "ReattachExecute", reattach, timeout_s)
                     case Release(until=until):
-                        self._release(operation_id, until)
+                        await self._release(operation_id, until)
                     case Sleep(seconds=seconds):
-                        self._clock.sleep(seconds)
+                        await self._transport.sleep(seconds)
                     case Emit(item=item):
                         yield item
                     case Done():
                         return
+                    case Expire():
+                        raise _timeout_error(self.timeout_s)
                     case Fail(failure=failure):
-                        raise self._error(failure)
+                        raise await self._error(failure)
         finally:
-            # Actions are left on Ctrl-C, on an error of the caller and when the iterator is closed early.
+            # Actions are left on Ctrl-C, when the task is cancelled, on an error of the caller and on an early close.
             if execution.cancel():
                 if stream is not None:
                     stream.cancel()
-                self._end_operation(operation_id)
+                await self._end_operation(operation_id)
 
     def check_open(self) -> None:
         """Raise SessionClosedError after close()."""
         if self._closed:
             raise SessionClosedError("the session is stopped.", remedy="Start a new one with connect() or local().")
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Close the channel. Calls under way, and all later ones, raise SessionClosedError."""
         self._closed = True
-        self._channel.close()
+        await self._transport.close()
 
-    def _opener(self, method: Method) -> Callable[..., Any]:
-        if method.streams_requests:
-            opener: Callable[..., Any] = self._channel.stream_unary
-            return opener
-        return self._channel.unary_stream if method.streams_responses else self._channel.unary_unary
-
-    def _stream(self, method: str, request: Any) -> Any:
+    def open_stream(self, method: str, request: Any, metadata: Metadata, timeout_s: float | None) -> Stream:
+        """A stream of responses."""
         self.check_open()
-        return self._calls[method](request, metadata=self._metadata)
+        return self._transport.stream(method, request, metadata, timeout_s)
 
-    def _advance(self, execution: Execution, stream: Any) -> list[Action]:
+    async def metadata(self) -> Metadata:
+        """What goes with a call: the headers, and the token, for which a callback is asked each time."""
+        token = self.endpoint.token
+        if callable(token):
+            given = token()
+            token = check_token(await given if inspect.isawaitable(given) else given)
+        return (
+            self.endpoint.headers if token is None else (*self.endpoint.headers, ("authorization", f"Bearer {token}"))
+        )
+
+    async def renewed(self, metadata: Metadata, failure: Failure) -> Metadata | None:
+        """What to send after a refusal: another token, if the callback has another one by now."""
+        if not (failure.is_refusal and callable(self.endpoint.token)):
+            return None
+        renewed = await self.metadata()
+        return None if renewed == metadata else renewed
+
+    async def _advance(self, execution: Execution, stream: "_Stream | None") -> list[Action]:
+        if stream is None:
+            raise AssertionError("an execution starts by sending")
         try:
-            response = next(stream, None)
-        except grpc.RpcError as error:
-            return execution.failed(self._failure(error), server_ended=self._server_end() is not None)
+            response = await stream.next()
+        except CallFailed as error:
+            return execution.failed(error.failure, server_ended=self.server_end() is not None)
         if response is None:
             return execution.ended()
         self.requests.observe(response)
         return execution.response(response)
 
-    def _unary_once(self, method: str, request: Any, timeout_s: float | None) -> Any:
+    async def _once(self, method: str, request: Any, timeout_s: float | None) -> Any:
         self.check_open()
-        future = self._calls[method].future(request, metadata=self._metadata, timeout=timeout_s)
+        metadata = await self.metadata()
         try:
-            response = future.result()
-        except grpc.RpcError as error:
-            raise _CallFailed(self._failure(error)) from None
-        except grpc.FutureCancelledError:
-            raise _CallFailed(Failure("CANCELLED", "the call was cancelled")) from None
-        except BaseException:
-            future.cancel()
-            raise
+            response = await self._transport.unary(method, request, metadata, timeout_s)
+        except CallFailed as error:
+            renewed = await self.renewed(metadata, error.failure)
+            if renewed is None:
+                raise
+            response = await self._transport.unary(method, request, renewed, timeout_s)
         self.requests.observe(response)
         return response
 
-    def _release(self, operation_id: str, until: str | None) -> Any:
-        # Nobody waits for it, and a failure costs nothing: the server drops abandoned results by itself. It is held
-        # until it is done, because gRPC cancels a call whose future is collected.
+    async def _release(self, operation_id: str, until: str | None) -> Any:
+        # Nobody waits for it, and a failure costs nothing: the server drops abandoned results by itself.
         if self._closed:
             return None
         request = self.requests.release(operation_id, until)
-        future = self._calls["ReleaseExecute"].future(request, metadata=self._metadata, timeout=_SHORT_TIMEOUT_S)
-        self._releases.add(future)
-        future.add_done_callback(self._releases.discard)
-        return future
-
-    def _end_operation(self, operation_id: str) -> None:
-        # Waited for, briefly: after Ctrl-C the process may end before a call in the background is on its way.
-        future = self._release(operation_id, None)
-        if future is None:
-            return  # stopping a session ends its operations
         try:
-            future.result(timeout=_END_TIMEOUT_S)
-        except (grpc.RpcError, grpc.FutureTimeoutError, grpc.FutureCancelledError) as error:
-            _log.warning("the server did not say that operation %s has ended: %s", operation_id, error)
+            return self._transport.start("ReleaseExecute", request, await self.metadata(), _SHORT_TIMEOUT_S)
+        except CallFailed:
+            return None  # closed meanwhile
 
-    def _failure(self, error: Any) -> Failure:
-        return failure_of(self._protocol, error.code().name, error.details(), error.trailing_metadata())
+    async def _end_operation(self, operation_id: str) -> None:
+        # Waited for, briefly: after Ctrl-C the process may end before a call in the background is on its way.
+        started = await self._release(operation_id, None)
+        if started is None:
+            return  # stopping a session ends its operations
+        problem = await self._transport.wait(started, _END_TIMEOUT_S)
+        if problem is not None:
+            _log.warning("the server did not say that operation %s has ended: %s", operation_id, problem)
 
-    def _error(self, failure: Failure) -> ConnectError:
+    async def _error(self, failure: Failure) -> ConnectError:
         self.check_open()  # a call that failed because the channel was closed under it
-        if failure.is_transient and (last_words := self._server_end()) is not None:
+        if failure.is_transient and (last_words := self.server_end()) is not None:
             return TransportError(
                 f"the local Spark Connect server has ended: {last_words}.",
                 code=failure.code,
@@ -213,25 +215,44 @@ class Driver:
             )
         details = None
         if failure.error_id is not None:
-            with contextlib.suppress(_CallFailed):  # then the status alone has to do
+            with contextlib.suppress(CallFailed):  # then the status alone has to do
                 request = self.requests.error_details(failure.error_id)
-                details = self._unary_once("FetchErrorDetails", request, _SHORT_TIMEOUT_S)
-        return error_of(failure, address=self._endpoint.address, details=details)
+                details = await self._once("FetchErrorDetails", request, _SHORT_TIMEOUT_S)
+        return error_of(failure, address=self.endpoint.address, details=details)
 
 
-def _open_channel(endpoint: Endpoint) -> grpc.Channel:
-    options = [
-        ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
-        ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
-        ("grpc.initial_reconnect_backoff_ms", 100),
-        ("grpc.max_reconnect_backoff_ms", 5000),
-        ("grpc.use_local_subchannel_pool", 1),  # a session's failures stay its own
-        # A connection that died without a word fails after this; the execution then goes on over a new one.
-        ("grpc.keepalive_time_ms", 60_000),
-        ("grpc.keepalive_timeout_ms", 20_000),
-    ]
-    if endpoint.is_local:
-        options.append(("grpc.enable_http_proxy", 0))
-    if endpoint.use_tls:
-        return grpc.secure_channel(endpoint.address, grpc.ssl_channel_credentials(), options=options)
-    return grpc.insecure_channel(endpoint.address, options=options)
+class _Stream:
+    """One stream of responses. If the server refuses the token, it is opened once more with a new one."""
+
+    def __init__(self, driver: Driver, method: str, request: Any, timeout_s: float | None) -> None:
+        self._driver = driver
+        self._call = (method, request)
+        self._timeout_s = timeout_s
+        self._stream: Stream | None = None
+
+    async def next(self) -> Any:
+        if self._stream is not None:
+            return await self._stream.next()
+        metadata = await self._driver.metadata()
+        try:
+            return await self._first(metadata)
+        except CallFailed as error:
+            renewed = await self._driver.renewed(metadata, error.failure)
+            if renewed is None:
+                raise
+        return await self._first(renewed)
+
+    async def _first(self, metadata: Metadata) -> Any:
+        self._stream = self._driver.open_stream(*self._call, metadata, self._timeout_s)
+        return await self._stream.next()
+
+    def cancel(self) -> None:
+        if self._stream is not None:
+            self._stream.cancel()
+
+
+def _timeout_error(timeout_s: float | None) -> OperationTimeoutError:
+    return OperationTimeoutError(
+        f"the operation took longer than {timeout_s:g} s and was ended.",
+        remedy="Set the session's timeout_s to more, or to None.",
+    )

@@ -50,7 +50,6 @@ _CLASSES: dict[str, type[RemoteError]] = {
     "java.time.DateTimeException": DateTimeError,
 }
 _NO_ANSWER = ("UNAVAILABLE", "DEADLINE_EXCEEDED")
-_REFUSED_CREDENTIALS = ("UNAUTHENTICATED", "PERMISSION_DENIED")
 # After the sentence Spark prints the plan, or the Java frames; both are of no use to the caller.
 _PLAN_OR_STACK = re.compile(
     r";?\n(?=['+:!*(]|[A-Z][A-Za-z]+ ?[\[(]|\s*at |\tat |\nJVM stacktrace"
@@ -66,7 +65,8 @@ def error_of(failure: Failure, *, address: str, details: Any = None) -> ConnectE
     message = _short(failure.message)
     if failure.error_class in _LOST_SESSION:
         return SessionLostError(
-            f"the server at {address} no longer knows this session: {message}", remedy="Connect again."
+            f"the server at {address} no longer knows this session: {message.rstrip('.')}.",
+            remedy="Go on with session.new_session(), or connect again; views, settings and caches are gone.",
         )
     if failure.error_class == _INTERRUPTED:
         return OperationInterruptedError(message)
@@ -84,10 +84,10 @@ def error_of(failure: Failure, *, address: str, details: Any = None) -> ConnectE
             parameters=failure.parameters,
             fragment=fragment,
         )
-    if failure.code in _REFUSED_CREDENTIALS:
+    if failure.is_refusal:
         return AuthenticationError(
             f"the server at {address} refused the credentials: {message}",
-            remedy="Check the token in the URL (;token=...) or in SPARK_CONNECT_AUTHENTICATE_TOKEN.",
+            remedy="Check the token: connect(token=...), ;token=... in the URL, or SPARK_CONNECT_AUTHENTICATE_TOKEN.",
         )
     if failure.code == "UNIMPLEMENTED":
         return UnsupportedError(f"the server at {address} does not know this operation: {message}")

@@ -11,6 +11,7 @@ same id, so that the server can refuse a second run.
 """
 
 import random
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -57,15 +58,23 @@ class Metrics:
     message: Any
 
 
-Item = Batch | Schema | CommandResult | Metrics
+@dataclass(frozen=True)
+class Progress:
+    """How far the operation is, an ExecutionProgress message."""
+
+    message: Any
+
+
+Item = Batch | Schema | CommandResult | Metrics | Progress
 
 
 @dataclass(frozen=True)
 class Send:
-    """Open a stream of responses; one that is open already is over."""
+    """Open a stream of responses, for at most so long; one that is open already is over."""
 
     kind: Literal["execute", "reattach"]
     last_response_id: str | None = None
+    timeout_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -101,7 +110,20 @@ class Fail:
     failure: Failure
 
 
-Action = Send | Release | Sleep | Emit | Done | Fail
+@dataclass(frozen=True)
+class Expire:
+    """The execution took longer than it may."""
+
+
+Action = Send | Release | Sleep | Emit | Done | Fail | Expire
+
+
+def retry_delay_s(
+    failure: Failure, policy: RetryPolicy, attempt: int, random: Callable[[], float] = random.random
+) -> float:
+    """How long to wait after attempt number ``attempt``: what the policy says, or the server if that is longer."""
+    delay_s = policy.delay_s(attempt, random)
+    return delay_s if failure.retry_delay_s is None else max(delay_s, min(failure.retry_delay_s, MAX_SERVER_DELAY_S))
 
 
 class Execution:
@@ -111,10 +133,14 @@ class Execution:
         self,
         *,
         policy: RetryPolicy = RETRY_POLICY,
+        timeout_s: float | None = None,
         random: Callable[[], float] = random.random,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._policy = policy
         self._random = random
+        self._now = now
+        self._deadline = None if timeout_s is None else now() + timeout_s
         self._sending: Literal["execute", "reattach"] = "execute"
         self._last_response_id: str | None = None
         self._failed_attempts = 0
@@ -144,7 +170,9 @@ class Execution:
         elif kind == "result_complete":
             self._over = True
             actions += [Release(None), Done()]
-        elif kind is not None and kind != "execution_progress":
+        elif kind == "execution_progress":
+            actions.append(Emit(Progress(response.execution_progress)))
+        elif kind is not None:
             actions.append(Emit(CommandResult(kind, getattr(response, kind))))
         return actions
 
@@ -154,10 +182,13 @@ class Execution:
             return [self._send("reattach")]
         # Without a single response it may be a server in trouble: go on, but not in a busy loop.
         self._fruitless_streams += 1
-        return [Sleep(self._policy.delay_s(self._fruitless_streams, self._random)), self._send("reattach")]
+        return [self._sleep(self._policy.delay_s(self._fruitless_streams, self._random)), self._send("reattach")]
 
     def failed(self, failure: Failure, *, server_ended: bool = False) -> list[Action]:
         """The stream failed, or could not be opened. Of a server that is known to have ended nothing more is asked."""
+        if self._deadline is not None and (failure.code == "DEADLINE_EXCEEDED" or self._now() >= self._deadline):
+            self._over = True
+            return [Release(None), Expire()]
         if server_ended:
             return self._fail(failure)
         next_kind: Literal["execute", "reattach"] = "reattach"
@@ -170,10 +201,8 @@ class Execution:
         self._failed_attempts += 1
         if self._failed_attempts >= self._policy.max_attempts:
             return self._fail(failure)
-        delay_s = self._policy.delay_s(self._failed_attempts, self._random)
-        if failure.retry_delay_s is not None:
-            delay_s = max(delay_s, min(failure.retry_delay_s, MAX_SERVER_DELAY_S))
-        return [Sleep(delay_s), self._send(next_kind)]
+        delay_s = retry_delay_s(failure, self._policy, self._failed_attempts, self._random)
+        return [self._sleep(delay_s), self._send(next_kind)]
 
     def cancel(self) -> list[Action]:
         """The caller wants no more. Nothing is left to do when the execution is over already."""
@@ -187,7 +216,14 @@ class Execution:
     def _send(self, kind: Literal["execute", "reattach"]) -> Send:
         self._sending = kind
         self._stream_gave_something = False
-        return Send(kind, self._last_response_id if kind == "reattach" else None)
+        return Send(kind, self._last_response_id if kind == "reattach" else None, self._left_s())
+
+    def _sleep(self, seconds: float) -> Sleep:
+        left_s = self._left_s()
+        return Sleep(seconds if left_s is None else min(seconds, left_s))
+
+    def _left_s(self) -> float | None:
+        return None if self._deadline is None else max(self._deadline - self._now(), 0.0)
 
     def _fail(self, failure: Failure) -> list[Action]:
         self._over = True

@@ -1,15 +1,16 @@
 """What all parts of a DataFrame share: its plan, its session, and how one DataFrame leads to the next."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from solstice.connect import types
 from solstice.connect._plan import Relation, with_references
 from solstice.errors import InvalidPlanError
 
 if TYPE_CHECKING:
+    from solstice.connect._link import Link
     from solstice.connect._observation import Observation
-    from solstice.connect._session import Session
+    from solstice.connect._session_methods import SessionMethods
 
 
 class Frame:
@@ -19,7 +20,7 @@ class Frame:
 
     def __init__(
         self,
-        session: "Session",
+        session: "SessionMethods[Any]",
         relation: Relation,
         *,
         schema: types.StructType | None = None,
@@ -37,6 +38,14 @@ class Frame:
             observations |= other._observations
         schema = self._schema if same_schema else None
         return type(self)(self._session, with_references(relation), schema=schema, observations=observations)
+
+    @property
+    def _link(self) -> "Link":
+        return self._session._link
+
+    def _schema_now(self) -> types.StructType:
+        """The schema, for a method that is not awaited, though it may need it."""
+        raise NotImplementedError
 
     def _check_same_session(self, other: "Frame", method: str) -> None:
         if not isinstance(other, Frame):

@@ -1,7 +1,7 @@
 """Groups of rows and their aggregates."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from solstice.connect import _plan as plan
 from solstice.connect import types
@@ -12,21 +12,23 @@ from solstice.connect._literals import literal
 from solstice.errors import InvalidPlanError
 
 if TYPE_CHECKING:
-    from solstice.connect._dataframe import DataFrame
+    from solstice.connect._select import Selecting
+
+FrameT = TypeVar("FrameT", bound="Selecting")
 
 GROUP_BY, ROLLUP, CUBE = "GROUP_TYPE_GROUPBY", "GROUP_TYPE_ROLLUP", "GROUP_TYPE_CUBE"
 PIVOT, GROUPING_SETS = "GROUP_TYPE_PIVOT", "GROUP_TYPE_GROUPING_SETS"
 
 
 @camel_cased()
-class GroupedData:
+class GroupedData(Generic[FrameT]):
     """Groups of a DataFrame's rows, made by ``group_by`` and its relatives."""
 
     __slots__ = ("_frame", "_grouping", "_grouping_sets", "_kind", "_pivot")
 
     def __init__(
         self,
-        frame: "DataFrame",
+        frame: FrameT,
         kind: str,
         grouping: tuple[Expression, ...],
         *,
@@ -39,7 +41,7 @@ class GroupedData:
         self._pivot = pivot
         self._grouping_sets = grouping_sets
 
-    def agg(self, *exprs: Column | Mapping[str, str]) -> "DataFrame":
+    def agg(self, *exprs: Column | Mapping[str, str]) -> FrameT:
         """Aggregates: Columns, or one dict of columns and functions, ``{"amount": "sum"}``."""
         if len(exprs) == 1 and isinstance(exprs[0], Mapping):
             return self._aggregate(tuple(_by_name(function, name) for name, function in exprs[0].items()))
@@ -51,29 +53,29 @@ class GroupedData:
             )
         return self._aggregate(tuple(columns))
 
-    def count(self) -> "DataFrame":
+    def count(self) -> FrameT:
         """How many rows each group has, as the column ``count``."""
         return self._aggregate((Alias(Function("count", (literal(1),)), ("count",)),))
 
-    def min(self, *cols: str) -> "DataFrame":
+    def min(self, *cols: str) -> FrameT:
         """The smallest values; without columns, of all that are numbers."""
         return self._numeric("min", cols)
 
-    def max(self, *cols: str) -> "DataFrame":
+    def max(self, *cols: str) -> FrameT:
         """The largest values; without columns, of all that are numbers."""
         return self._numeric("max", cols)
 
-    def sum(self, *cols: str) -> "DataFrame":
+    def sum(self, *cols: str) -> FrameT:
         """The sums; without columns, of all that are numbers."""
         return self._numeric("sum", cols)
 
-    def avg(self, *cols: str) -> "DataFrame":
+    def avg(self, *cols: str) -> FrameT:
         """The means; without columns, of all that are numbers."""
         return self._numeric("avg", cols)
 
     mean = avg
 
-    def pivot(self, pivot_col: str, values: Sequence[Any] | None = None) -> "GroupedData":
+    def pivot(self, pivot_col: str, values: Sequence[Any] | None = None) -> "GroupedData[FrameT]":
         """The values of a column as columns. Without ``values``, Spark finds them first, at the cost of a query."""
         if self._kind != GROUP_BY:
             raise InvalidPlanError("pivot() follows group_by() only, and once.", remedy="Group by columns first.")
@@ -81,13 +83,13 @@ class GroupedData:
         pivot = plan.Pivot(column, tuple(map(literal, values or ())))
         return GroupedData(self._frame, PIVOT, self._grouping, pivot=pivot)
 
-    def _numeric(self, function: str, names: tuple[str, ...]) -> "DataFrame":
+    def _numeric(self, function: str, names: tuple[str, ...]) -> FrameT:
         if not names:
-            schema = self._frame.schema
+            schema = self._frame._schema_now()
             names = tuple(field.name for field in schema if isinstance(field.data_type, types.NumericType))
         return self._aggregate(tuple(_by_name(function, name) for name in names))
 
-    def _aggregate(self, aggregates: tuple[Expression, ...]) -> "DataFrame":
+    def _aggregate(self, aggregates: tuple[Expression, ...]) -> FrameT:
         frame = self._frame
         relation = plan.Aggregate(
             frame._relation, self._kind, self._grouping, aggregates, self._pivot, self._grouping_sets

@@ -3,6 +3,7 @@
 from typing import Any, Self
 
 from solstice.connect import _plan as plan
+from solstice.connect._actions import action, fluent, question
 from solstice.connect._analysis import Analyzed
 from solstice.connect._camel import camel_cased
 from solstice.connect._column import Column, ColumnOrName, expressions_of, sort_order_of
@@ -20,78 +21,88 @@ class Kept(Analyzed):
 
     # Caches.
 
-    def cache(self) -> Self:
+    @fluent
+    async def cache(self) -> Self:
         """Keep the result, once it is computed, in the servers' memory and on their disks."""
-        return self.persist()
+        return await self._persist(StorageLevel.MEMORY_AND_DISK_DESER)
 
-    def persist(self, storage_level: StorageLevel = StorageLevel.MEMORY_AND_DISK_DESER) -> Self:
+    @fluent
+    async def persist(self, storage_level: StorageLevel = StorageLevel.MEMORY_AND_DISK_DESER) -> Self:
         """Keep the result, once it is computed, where the level says."""
+        return await self._persist(storage_level)
 
+    async def _persist(self, storage_level: StorageLevel) -> Self:
         def fill(question: Any) -> None:
             encode(self._relation, question.relation)
             encode(storage_level, question.storage_level)
 
-        self._session._analyze("persist", fill)
+        await self._link.analyze("persist", fill)
         return self
 
-    def unpersist(self, blocking: bool = False) -> Self:
+    @fluent
+    async def unpersist(self, blocking: bool = False) -> Self:
         """Keep the result no longer; ``blocking`` waits until it is gone."""
-        self._session._analyze(
-            "unpersist", lambda question: encode(self._relation, question.relation), blocking=blocking
-        )
+        await self._link.analyze("unpersist", lambda asked: encode(self._relation, asked.relation), blocking=blocking)
         return self
 
-    @property
-    def storage_level(self) -> StorageLevel:
+    @question
+    async def storage_level(self) -> StorageLevel:
         """Where the result is kept."""
-        answer = self._session._analyze(
-            "get_storage_level", lambda question: encode(self._relation, question.relation)
-        ).storage_level
-        return StorageLevel(*(getattr(answer, name) for name in StorageLevel._fields))
+        return await self._storage_level()
 
-    @property
-    def is_cached(self) -> bool:
+    @question
+    async def is_cached(self) -> bool:
         """Whether the result is kept."""
-        return self.storage_level != StorageLevel.NONE
+        return await self._storage_level() != StorageLevel.NONE
+
+    async def _storage_level(self) -> StorageLevel:
+        answer = await self._link.analyze("get_storage_level", lambda asked: encode(self._relation, asked.relation))
+        return StorageLevel(*(getattr(answer.storage_level, name) for name in StorageLevel._fields))
 
     # Checkpoints.
 
-    def checkpoint(self, eager: bool = True) -> Self:
+    @fluent
+    async def checkpoint(self, eager: bool = True) -> Self:
         """The result computed and kept in the server's checkpoint folder, as a DataFrame whose plan is short."""
-        return self._checkpointed(plan.Checkpoint(self._relation, False, eager))
+        return await self._checkpointed(plan.Checkpoint(self._relation, False, eager))
 
-    def local_checkpoint(self, eager: bool = True, storage_level: StorageLevel | None = None) -> Self:
+    @fluent
+    async def local_checkpoint(self, eager: bool = True, storage_level: StorageLevel | None = None) -> Self:
         """The result computed and kept by the executors, as a DataFrame whose plan is short."""
-        return self._checkpointed(plan.Checkpoint(self._relation, True, eager, storage_level))
+        return await self._checkpointed(plan.Checkpoint(self._relation, True, eager, storage_level))
 
-    def _checkpointed(self, command: plan.Checkpoint) -> Self:
-        answer = self._session._command(command, self._observations)["checkpoint_command_result"]
+    async def _checkpointed(self, command: plan.Checkpoint) -> Self:
+        answer = (await self._link.command(command, self._observations))["checkpoint_command_result"]
         relation = plan.CachedRemoteRelation(answer.relation.relation_id)
-        self._session._forget_with(relation)
+        await self._link.forget_with(relation)
         return type(self)(self._session, relation, schema=self._schema)
 
     # Views.
 
-    def create_temp_view(self, name: str) -> None:
+    @action
+    async def create_temp_view(self, name: str) -> None:
         """Give the DataFrame a name in this session; fails if there is one."""
-        self._create_view(name, is_global=False, replace=False)
+        await self._create_view(name, is_global=False, replace=False)
 
-    def create_or_replace_temp_view(self, name: str) -> None:
+    @action
+    async def create_or_replace_temp_view(self, name: str) -> None:
         """Give the DataFrame a name in this session."""
-        self._create_view(name, is_global=False, replace=True)
+        await self._create_view(name, is_global=False, replace=True)
 
     register_temp_table = create_or_replace_temp_view
 
-    def create_global_temp_view(self, name: str) -> None:
+    @action
+    async def create_global_temp_view(self, name: str) -> None:
         """Give the DataFrame a name, ``global_temp.name``, in all sessions; fails if there is one."""
-        self._create_view(name, is_global=True, replace=False)
+        await self._create_view(name, is_global=True, replace=False)
 
-    def create_or_replace_global_temp_view(self, name: str) -> None:
+    @action
+    async def create_or_replace_global_temp_view(self, name: str) -> None:
         """Give the DataFrame a name, ``global_temp.name``, in all sessions."""
-        self._create_view(name, is_global=True, replace=True)
+        await self._create_view(name, is_global=True, replace=True)
 
-    def _create_view(self, name: str, *, is_global: bool, replace: bool) -> None:
-        self._session._command(plan.CreateView(self._relation, name, is_global, replace), self._observations)
+    async def _create_view(self, name: str, *, is_global: bool, replace: bool) -> None:
+        await self._link.command(plan.CreateView(self._relation, name, is_global, replace), self._observations)
 
     # Subqueries.
 

@@ -7,7 +7,7 @@ from solstice.connect._literals import value_of
 from solstice.errors import InvalidPlanError
 
 if TYPE_CHECKING:
-    from solstice.connect._session import Session
+    from solstice.connect._session_methods import SessionMethods
 
 
 class Observation:
@@ -19,7 +19,7 @@ class Observation:
                 "an Observation has a name that is not empty.", remedy="Leave it out for a random one."
             )
         self._name = name
-        self._session: Session | None = None
+        self._session: SessionMethods[Any] | None = None
         self._result: dict[str, Any] | None = None
 
     def __repr__(self) -> str:
@@ -32,7 +32,7 @@ class Observation:
             raise InvalidPlanError("the Observation observes nothing.", remedy="Pass it to DataFrame.observe() first.")
         return self._result or {}
 
-    def _start(self, session: "Session") -> str:
+    def _start(self, session: "SessionMethods[Any]") -> str:
         """The name to observe under; an Observation is good for one DataFrame."""
         if self._session is not None:
             raise InvalidPlanError("an Observation is used once.", remedy="Make another one.")

@@ -1,58 +1,56 @@
 """Reading: files, tables and other sources, as lazy DataFrames."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic
 
 from solstice.connect import _plan as plan
 from solstice.connect import types
 from solstice.connect._camel import camel_cased
+from solstice.connect._frame import Frame
+from solstice.connect._session_methods import FrameT, SessionMethods
 from solstice.errors import InvalidPlanError
-
-if TYPE_CHECKING:
-    from solstice.connect._dataframe import DataFrame
-    from solstice.connect._session import Session
 
 _Schema = types.StructType | str | None
 _Paths = str | Sequence[str]
 
 
 @camel_cased()
-class DataFrameReader:
+class DataFrameReader(Generic[FrameT]):
     """``spark.read``: a format, a schema and options, then ``load`` or a format's own method.
 
     Options have Spark's own names: ``header``, ``inferSchema``, ``mergeSchema``. One that is None is left out.
     """
 
-    def __init__(self, session: "Session") -> None:
+    def __init__(self, session: SessionMethods[FrameT]) -> None:
         self._session = session
         self._format: str | None = None
         self._schema = ""
         self._options: dict[str, str] = {}
 
-    def format(self, source: str) -> "DataFrameReader":
+    def format(self, source: str) -> "DataFrameReader[FrameT]":
         """The source's format or class."""
         self._format = source
         return self
 
-    def schema(self, schema: types.StructType | str) -> "DataFrameReader":
+    def schema(self, schema: types.StructType | str) -> "DataFrameReader[FrameT]":
         """The schema, so that Spark need not find it out: a struct, or text like ``a INT, b STRING``."""
         if not isinstance(schema, types.StructType | str):
             raise TypeError(f"{schema!r} is not a schema; pass a StructType or text like 'a INT, b STRING'")
         self._schema = schema if isinstance(schema, str) else schema.json()
         return self
 
-    def option(self, key: str, value: Any) -> "DataFrameReader":
+    def option(self, key: str, value: Any) -> "DataFrameReader[FrameT]":
         """An option of the source."""
         return self.options(**{key: value})
 
-    def options(self, **options: Any) -> "DataFrameReader":
+    def options(self, **options: Any) -> "DataFrameReader[FrameT]":
         """Options of the source."""
         self._options |= {key: _text(value) for key, value in options.items() if value is not None}
         return self
 
     def load(
         self, path: _Paths | None = None, format: str | None = None, schema: _Schema = None, **options: Any
-    ) -> "DataFrame":
+    ) -> FrameT:
         """What is at a path, or at several, or what the options say."""
         if format is not None:
             self.format(format)
@@ -62,41 +60,37 @@ class DataFrameReader:
         paths = () if path is None else (path,) if isinstance(path, str) else tuple(path)
         return self._source(paths=paths)
 
-    def table(self, table_name: str) -> "DataFrame":
+    def table(self, table_name: str) -> FrameT:
         """A table or view."""
         return self._frame(plan.Read(named_table=plan.NamedTable(table_name, dict(self._options))))
 
-    def changes(self, table_name: str) -> "DataFrame":
+    def changes(self, table_name: str) -> FrameT:
         """The changes of a table, where its source keeps them; the options say from when to when."""
         if self._schema:
             raise InvalidPlanError("the changes of a table have its schema.", remedy="Do not set one.")
         return self._frame(plan.RelationChanges(table_name, dict(self._options)))
 
-    def parquet(self, *paths: str, **options: Any) -> "DataFrame":
+    def parquet(self, *paths: str, **options: Any) -> FrameT:
         """Parquet files."""
         return self.load(paths, "parquet", **options)
 
-    def orc(self, path: _Paths, **options: Any) -> "DataFrame":
+    def orc(self, path: _Paths, **options: Any) -> FrameT:
         """ORC files."""
         return self.load(path, "orc", **options)
 
-    def text(self, paths: _Paths, wholetext: bool = False, line_sep: str | None = None, **options: Any) -> "DataFrame":
+    def text(self, paths: _Paths, wholetext: bool = False, line_sep: str | None = None, **options: Any) -> FrameT:
         """Text files: a column ``value``, with a row for each line or, with ``wholetext``, for each file."""
         return self.load(paths, "text", wholetext=wholetext, lineSep=line_sep, **options)
 
-    def csv(
-        self, path: "_Paths | DataFrame", schema: _Schema = None, sep: str | None = None, **options: Any
-    ) -> "DataFrame":
+    def csv(self, path: _Paths | Frame, schema: _Schema = None, sep: str | None = None, **options: Any) -> FrameT:
         """CSV files, or the lines in a DataFrame's one column."""
         return self._load_or_parse("csv", path, schema, sep=sep, **options)
 
-    def json(self, path: "_Paths | DataFrame", schema: _Schema = None, **options: Any) -> "DataFrame":
+    def json(self, path: _Paths | Frame, schema: _Schema = None, **options: Any) -> FrameT:
         """JSON files with an object on each line, or the lines in a DataFrame's one column."""
         return self._load_or_parse("json", path, schema, **options)
 
-    def xml(
-        self, path: "_Paths | DataFrame", row_tag: str | None = None, schema: _Schema = None, **options: Any
-    ) -> "DataFrame":
+    def xml(self, path: _Paths | Frame, row_tag: str | None = None, schema: _Schema = None, **options: Any) -> FrameT:
         """XML files, a row for each element of a name, or the texts in a DataFrame's one column."""
         return self._load_or_parse("xml", path, schema, rowTag=row_tag, **options)
 
@@ -110,7 +104,7 @@ class DataFrameReader:
         num_partitions: int | None = None,
         predicates: Sequence[str] | None = None,
         properties: Mapping[str, str] | None = None,
-    ) -> "DataFrame":
+    ) -> FrameT:
         """A table of a database: at once, in equal parts of a column's range, or in the parts that predicates make."""
         parts = {"lowerBound": lower_bound, "upperBound": upper_bound, "numPartitions": num_partitions}
         self.format("jdbc")
@@ -126,25 +120,21 @@ class DataFrameReader:
         self.options(url=url, dbtable=table)
         return self._source(predicates=tuple(predicates or ()) if column is None else ())
 
-    def _load_or_parse(self, format: str, path: Any, schema: _Schema, **options: Any) -> "DataFrame":
-        from solstice.connect._dataframe import DataFrame
-
+    def _load_or_parse(self, format: str, path: Any, schema: _Schema, **options: Any) -> FrameT:
         self.options(**options)
-        if not isinstance(path, DataFrame):
+        if not isinstance(path, Frame):
             return self.load(path, format, schema)
         if schema is not None:
             self.schema(schema)
-        parsed = self._session._parse_schema(self._schema) if self._schema else None
+        parsed = self._session._type_now(self._schema) if self._schema else None
         return self._frame(plan.Parse(path._relation, f"PARSE_FORMAT_{format.upper()}", parsed, dict(self._options)))
 
-    def _source(self, **parts: Any) -> "DataFrame":
+    def _source(self, **parts: Any) -> FrameT:
         source = plan.DataSource(self._format, self._schema, dict(self._options), **parts)
         return self._frame(plan.Read(data_source=source))
 
-    def _frame(self, relation: plan.Relation) -> "DataFrame":
-        from solstice.connect._dataframe import DataFrame
-
-        return DataFrame(self._session, relation)
+    def _frame(self, relation: plan.Relation) -> FrameT:
+        return self._session._frame(relation)
 
 
 def _text(value: Any) -> str:

@@ -1,11 +1,12 @@
 """Makes the requests of one session: who asks, in which session, and what the server said its side of it is."""
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from solstice.connect._protocol import Protocol
 from solstice.connect._url import Endpoint
+from solstice.errors import UnsupportedError
 
 _CHUNK_BYTES = 1024 * 1024
 
@@ -27,9 +28,9 @@ class Requests:
         if self._server_session_id is None:
             self._server_session_id = response.server_side_session_id or None
 
-    def execute(self, operation_id: str) -> Any:
+    def execute(self, operation_id: str, tags: Iterable[str] = ()) -> Any:
         """Run a plan, to be filled in, reattachable, its large batches in chunks."""
-        request = self._request("ExecutePlanRequest", operation_id=operation_id)
+        request = self._request("ExecutePlanRequest", operation_id=operation_id, tags=sorted(tags))
         request.request_options.add().reattach_options.reattachable = True
         if "result_chunking_options" in self._protocol.ExecutePlanRequest.RequestOption.DESCRIPTOR.fields_by_name:
             request.request_options.add().result_chunking_options.allow_arrow_batch_chunking = True
@@ -79,12 +80,24 @@ class Requests:
         """Ask for all that the server knows of an error."""
         return self._request("FetchErrorDetailsRequest", error_id=error_id)
 
+    def interrupt(self, kind: str, **which: str) -> Any:
+        """End operations: all, those of a tag, or one."""
+        return self._request("InterruptRequest", interrupt_type=f"INTERRUPT_TYPE_{kind}", **which)
+
+    def clone(self, session_id: str) -> Any:
+        """Make a session with this one's settings and views."""
+        return self._request("CloneSessionRequest", new_session_id=session_id)
+
     def release_session(self) -> Any:
         """End the session on the server."""
         return self._protocol.ReleaseSessionRequest(**self._identity)
 
     def _request(self, name: str, **fields: Any) -> Any:
-        request = getattr(self._protocol, name)(**self._identity, **fields)
+        try:
+            message = getattr(self._protocol, name)
+        except AttributeError as error:  # an older pyspark
+            raise UnsupportedError(f"{error}.", remedy="Install a newer pyspark or pyspark-client.") from None
+        request = message(**self._identity, **fields)
         if self._server_session_id is not None:
             request.client_observed_server_side_session_id = self._server_session_id
         return request

@@ -9,6 +9,7 @@ from solstice.connect import types
 from solstice.connect._bounds import is_whole
 from solstice.connect._column import Column, ColumnOrName, column_of, expression_of, expressions_of, sort_order_of
 from solstice.connect._expressions import Alias, Attribute, Expression, Function, Regex, SortOrder, SqlText, Star
+from solstice.connect._fetch import Fetching
 from solstice.connect._frame import Frame
 from solstice.errors import InvalidPlanError
 
@@ -18,12 +19,10 @@ if TYPE_CHECKING:
 _MAX_COUNT = 2**31 - 1
 
 
-class Selecting(Frame):
+class Selecting(Fetching):
     """Columns and rows."""
 
     __slots__ = ()
-
-    columns: list[str]
 
     # Columns of this DataFrame.
 
@@ -41,7 +40,7 @@ class Selecting(Frame):
         if isinstance(item, list | tuple):
             return self.select(*item)
         if isinstance(item, int):
-            return column_of(self.columns[item])
+            return column_of(self._schema_now().names[item])
         raise TypeError(f"a DataFrame has no item {item!r}; pass a name, a position, a condition or a list of columns")
 
     def __getattr__(self, name: str) -> Any:
@@ -210,7 +209,7 @@ class Selecting(Frame):
     def _ordinal(self, position: int) -> Column:
         if position == 0:
             raise InvalidPlanError("the position 0 is not a column.", remedy="Positions are from 1.")
-        column = column_of(self.columns[abs(position) - 1])
+        column = column_of(self._schema_now().names[abs(position) - 1])
         return column if position > 0 else column.desc()
 
     # Other.

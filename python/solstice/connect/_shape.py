@@ -26,28 +26,30 @@ class Shaping(Combining):
 
     # Groups.
 
-    def group_by(self, *cols: _Grouping) -> GroupedData:
+    def group_by(self, *cols: _Grouping) -> "GroupedData[Self]":
         """Rows that are equal in columns, names or positions from 1, belong together."""
-        return GroupedData(self, GROUP_BY, self._grouping(cols))  # type: ignore[arg-type]
+        return GroupedData(self, GROUP_BY, self._grouping(cols))
 
     groupby = group_by
 
-    def rollup(self, *cols: _Grouping) -> GroupedData:
+    def rollup(self, *cols: _Grouping) -> "GroupedData[Self]":
         """Groups, and their sums over the last column, the last two, and so on."""
-        return GroupedData(self, ROLLUP, self._grouping(cols))  # type: ignore[arg-type]
+        return GroupedData(self, ROLLUP, self._grouping(cols))
 
-    def cube(self, *cols: _Grouping) -> GroupedData:
+    def cube(self, *cols: _Grouping) -> "GroupedData[Self]":
         """Groups, and their sums over all combinations of columns."""
-        return GroupedData(self, CUBE, self._grouping(cols))  # type: ignore[arg-type]
+        return GroupedData(self, CUBE, self._grouping(cols))
 
-    def grouping_sets(self, grouping_sets: Sequence[Sequence[ColumnOrName | int]], *cols: ColumnOrName) -> GroupedData:
+    def grouping_sets(
+        self, grouping_sets: Sequence[Sequence[ColumnOrName | int]], *cols: ColumnOrName
+    ) -> "GroupedData[Self]":
         """Several ways to group at once."""
         sets = tuple(plan.GroupingSet(self._grouping(tuple(each))) for each in grouping_sets)
-        return GroupedData(self, GROUPING_SETS, self._grouping(cols), grouping_sets=sets)  # type: ignore[arg-type]
+        return GroupedData(self, GROUPING_SETS, self._grouping(cols), grouping_sets=sets)
 
     def agg(self, *exprs: Column | Mapping[str, str]) -> Self:
         """Aggregates of all rows."""
-        return self.group_by().agg(*exprs)  # type: ignore[return-value]
+        return self.group_by().agg(*exprs)
 
     def _grouping(self, cols: tuple[Any, ...]) -> tuple[Expression, ...]:
         return tuple((self._position(col) if is_whole(col) else column_of(col))._expression for col in _flat(cols))
@@ -55,7 +57,7 @@ class Shaping(Combining):
     def _position(self, position: int) -> Column:
         if position < 1:
             raise InvalidPlanError(f"the position {position} is not a column.", remedy="Positions are from 1.")
-        return column_of(self.columns[position - 1])
+        return column_of(self._schema_now().names[position - 1])
 
     # Partitions.
 

@@ -1,9 +1,10 @@
 """Missing values, replacements and statistics of columns."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import Any, Generic, Self, TypeVar, overload
 
 from solstice.connect import _plan as plan
+from solstice.connect._actions import action
 from solstice.connect._camel import camel_cased
 from solstice.connect._column import ColumnOrName
 from solstice.connect._expressions import Literal
@@ -11,8 +12,7 @@ from solstice.connect._literals import literal
 from solstice.connect._shape import Shaping
 from solstice.errors import InvalidPlanError
 
-if TYPE_CHECKING:
-    from solstice.connect._dataframe import DataFrame
+FrameT = TypeVar("FrameT", bound="Statistics")
 
 _Names = str | Sequence[str] | None
 _Value = bool | int | float | str
@@ -63,9 +63,9 @@ class Statistics(Shaping):
         return self._derive(plan.NaReplace(self._relation, _names(subset), replacements))
 
     @property
-    def na(self) -> "DataFrameNaFunctions":
+    def na(self) -> "DataFrameNaFunctions[Self]":
         """Missing values, as PySpark groups these methods."""
-        return DataFrameNaFunctions(self)  # type: ignore[arg-type]
+        return DataFrameNaFunctions(self)
 
     # Statistics.
 
@@ -78,20 +78,36 @@ class Statistics(Shaping):
         names = tuple(name for col in cols for name in ([col] if isinstance(col, str) else col))
         return self._derive(plan.Describe(self._relation, names))
 
-    def cov(self, col1: str, col2: str) -> float:
+    @action
+    async def cov(self, col1: str, col2: str) -> float:
         """The covariance of two columns, as a sample."""
-        return self._number(plan.Cov(self._relation, col1, col2))
+        return await self._cov(col1, col2)
 
-    def corr(self, col1: str, col2: str, method: str | None = None) -> float:
+    @action
+    async def corr(self, col1: str, col2: str, method: str | None = None) -> float:
         """The correlation of two columns, by Pearson."""
-        if method not in (None, "", "pearson"):
-            raise InvalidPlanError(f"corr(method={method!r}) is not possible.", remedy="Spark has 'pearson' only.")
-        return self._number(plan.Corr(self._relation, col1, col2, "pearson"))
+        return await self._corr(col1, col2, method)
 
-    def approx_quantile(
+    @action
+    async def approx_quantile(
         self, col: str | Sequence[str], probabilities: Sequence[float], relative_error: float
     ) -> list[float] | list[list[float]]:
         """About the values below which shares, from 0 to 1, of a column are; of several columns, a list of lists."""
+        return await self._approx_quantile(col, probabilities, relative_error)
+
+    async def _cov(self, col1: str, col2: str) -> float:
+        number: float = await self._cell(plan.Cov(self._relation, col1, col2))
+        return number
+
+    async def _corr(self, col1: str, col2: str, method: str | None) -> float:
+        if method not in (None, "", "pearson"):
+            raise InvalidPlanError(f"corr(method={method!r}) is not possible.", remedy="Spark has 'pearson' only.")
+        number: float = await self._cell(plan.Corr(self._relation, col1, col2, "pearson"))
+        return number
+
+    async def _approx_quantile(
+        self, col: str | Sequence[str], probabilities: Sequence[float], relative_error: float
+    ) -> list[float] | list[list[float]]:
         names = (col,) if isinstance(col, str) else tuple(col)
         if relative_error < 0 or not all(0 <= share <= 1 for share in probabilities):
             raise InvalidPlanError(
@@ -99,7 +115,7 @@ class Statistics(Shaping):
                 remedy="Pass probabilities from 0 to 1 and an error from 0 up.",
             )
         shares = tuple(float(share) for share in probabilities)
-        quantiles: list[list[float]] = self._cell(
+        quantiles: list[list[float]] = await self._cell(
             plan.ApproxQuantile(self._relation, names, shares, float(relative_error))
         )
         return quantiles[0] if isinstance(col, str) else quantiles
@@ -112,75 +128,63 @@ class Statistics(Shaping):
         """Values that may occur in more than a share of the rows, by default 1 %."""
         return self._derive(plan.FreqItems(self._relation, tuple(cols), support or 0.01))
 
-    @property
-    def stat(self) -> "DataFrameStatFunctions":
-        """Statistics, as PySpark groups these methods."""
-        return DataFrameStatFunctions(self)  # type: ignore[arg-type]
-
-    def _number(self, relation: plan.Relation) -> float:
-        number: float = self._cell(relation)
-        return number
-
-    def _cell(self, relation: plan.Relation) -> Any:
-        """The one value that a relation has."""
-        frame: Any = self._derive(relation)
-        return frame.collect()[0][0]
-
 
 @camel_cased()
-class DataFrameNaFunctions:
+class DataFrameNaFunctions(Generic[FrameT]):
     """Missing values of a DataFrame."""
 
     __slots__ = ("_frame",)
 
-    def __init__(self, frame: "DataFrame") -> None:
+    def __init__(self, frame: FrameT) -> None:
         self._frame = frame
 
-    def fill(self, value: _Value | Mapping[str, _Value], subset: _Names = None) -> "DataFrame":
+    def fill(self, value: _Value | Mapping[str, _Value], subset: _Names = None) -> FrameT:
         """NULL and NaN replaced: ``DataFrame.fillna``."""
         return self._frame.fillna(value, subset)
 
-    def drop(self, how: str = "any", thresh: int | None = None, subset: _Names = None) -> "DataFrame":
+    def drop(self, how: str = "any", thresh: int | None = None, subset: _Names = None) -> FrameT:
         """Rows with NULL or NaN left out: ``DataFrame.dropna``."""
         return self._frame.dropna(how, thresh, subset)
 
-    def replace(self, to_replace: Any, value: Any = _NO_VALUE, subset: _Names = None) -> "DataFrame":
+    def replace(self, to_replace: Any, value: Any = _NO_VALUE, subset: _Names = None) -> FrameT:
         """Values replaced by others: ``DataFrame.replace``."""
         return self._frame.replace(to_replace, value, subset)
 
 
-@camel_cased()
-class DataFrameStatFunctions:
+class StatFunctions(Generic[FrameT]):
     """Statistics of a DataFrame."""
 
     __slots__ = ("_frame",)
 
-    def __init__(self, frame: "DataFrame") -> None:
+    def __init__(self, frame: FrameT) -> None:
         self._frame = frame
 
-    def cov(self, col1: str, col2: str) -> float:
+    @action
+    async def cov(self, col1: str, col2: str) -> float:
         """``DataFrame.cov``."""
-        return self._frame.cov(col1, col2)
+        return await self._frame._cov(col1, col2)
 
-    def corr(self, col1: str, col2: str, method: str | None = None) -> float:
+    @action
+    async def corr(self, col1: str, col2: str, method: str | None = None) -> float:
         """``DataFrame.corr``."""
-        return self._frame.corr(col1, col2, method)
+        return await self._frame._corr(col1, col2, method)
 
-    def approx_quantile(
+    @action
+    async def approx_quantile(
         self, col: str | Sequence[str], probabilities: Sequence[float], relative_error: float
     ) -> list[float] | list[list[float]]:
         """``DataFrame.approx_quantile``."""
-        return self._frame.approx_quantile(col, probabilities, relative_error)
+        return await self._frame._approx_quantile(col, probabilities, relative_error)
 
-    def crosstab(self, col1: str, col2: str) -> "DataFrame":
+    def crosstab(self, col1: str, col2: str) -> FrameT:
         """``DataFrame.crosstab``."""
         return self._frame.crosstab(col1, col2)
 
-    def freq_items(self, cols: Sequence[str], support: float | None = None) -> "DataFrame":
+    def freq_items(self, cols: Sequence[str], support: float | None = None) -> FrameT:
         """``DataFrame.freq_items``."""
         return self._frame.freq_items(cols, support)
 
-    def sample_by(self, col: ColumnOrName, fractions: Mapping[Any, float], seed: int | None = None) -> "DataFrame":
+    def sample_by(self, col: ColumnOrName, fractions: Mapping[Any, float], seed: int | None = None) -> FrameT:
         """``DataFrame.sample_by``."""
         return self._frame.sample_by(col, fractions, seed)
 

@@ -11,6 +11,7 @@ from solstice.connect._protocol import Protocol
 # In a JSON list, which the server may have cut.
 _CLASS_NAME = re.compile(r'"([\w.$]+)"')
 _DETAILS_KEY = "grpc-status-details-bin"
+_REFUSALS = ("UNAUTHENTICATED", "PERMISSION_DENIED")
 # A stream that a cut connection or another reader of the same result has ended; it can be taken up again.
 _BROKEN_STREAM_MARKS = ("INVALID_CURSOR.DISCONNECTED", "RST_STREAM")
 
@@ -37,6 +38,11 @@ class Failure:
         if self.code == "UNAVAILABLE":
             return True
         return self.code == "INTERNAL" and any(mark in self.message for mark in _BROKEN_STREAM_MARKS)
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether the credentials are not good, or not any more."""
+        return not self.from_spark and self.code in _REFUSALS
 
 
 def failure_of(

@@ -10,7 +10,7 @@ from solstice.connect._protocol import load_protocol
 from solstice.errors import InvalidPlanError
 
 if TYPE_CHECKING:
-    from solstice.connect._session import Session
+    from solstice.connect._link import Link
 
 _PREFIX = "spark.sql.session.localRelation"
 _THRESHOLD, _SIZE_LIMIT = f"{_PREFIX}CacheThreshold", f"{_PREFIX}SizeLimit"
@@ -21,15 +21,15 @@ _DEFAULT_THRESHOLD = 64 * 1024 * 1024
 _ROWS_PER_STEP = 1024
 
 
-def local_relation(session: "Session", table: Any, schema: str | None, config: dict[str, str]) -> plan.Relation:
+async def local_relation(link: "Link", table: Any, schema: str | None, config: dict[str, str]) -> plan.Relation:
     """The relation of an Arrow table, uploaded if it is large."""
     if table.nbytes < int(config.get(_THRESHOLD, _DEFAULT_THRESHOLD)):
         return plan.LocalRelation(_stream(table.to_batches(), table.schema), schema)
     if _CHUNK_ROWS not in config:  # a server before Spark 4.1: one artifact, the whole relation
         message = load_protocol().LocalRelation(data=_stream(table.to_batches(), table.schema), schema=schema)
-        return plan.CachedLocalRelation(_cached(session, message.SerializeToString()))
+        return plan.CachedLocalRelation(await _cached(link, message.SerializeToString()))
     hashes, size, limit = [], 0, int(config.get(_SIZE_LIMIT, 2**62))
-    schema_hash = None if schema is None else _cached(session, schema.encode())
+    schema_hash = None if schema is None else await _cached(link, schema.encode())
     for chunk in _chunks(table, int(config[_CHUNK_ROWS]), int(config[_CHUNK_BYTES])):
         size += len(chunk)
         if size > limit:
@@ -37,7 +37,7 @@ def local_relation(session: "Session", table: Any, schema: str | None, config: d
                 f"the data is larger than {limit:,} bytes, the server's limit ({_SIZE_LIMIT}).",
                 remedy="Write it to files and read those, or raise the limit.",
             )
-        hashes.append(_cached(session, chunk))
+        hashes.append(await _cached(link, chunk))
     return plan.ChunkedCachedLocalRelation(tuple(hashes), schema_hash)
 
 
@@ -63,8 +63,8 @@ def _stream(batches: list[Any], schema: Any) -> bytes:
     return data
 
 
-def _cached(session: "Session", data: bytes) -> str:
+async def _cached(link: "Link", data: bytes) -> str:
     """Upload data unless the session has it already; its hash."""
     name = hashlib.sha256(data).hexdigest()
-    session._driver.upload(f"cache/{name}", data)
+    await link.driver.upload(f"cache/{name}", data)
     return name

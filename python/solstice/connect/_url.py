@@ -6,10 +6,10 @@ import os
 import platform
 import re
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
 
-from solstice._core.options import Option, OptionTable, boolean, text
+from solstice._core.options import Option, OptionTable, OptionValues, boolean, integer, text
 from solstice._core.urls import parse_url
 from solstice.errors import ConfigError
 
@@ -36,8 +36,43 @@ OPTIONS = OptionTable(
         Option("user_id", text(), "the user on the server", env=("SPARK_USER", "USER")),
         Option("session_id", text(), "the session to join, a UUID; a new one by default"),
         Option("user_agent", text(), "what the server's logs call this client", env=("SPARK_CONNECT_USER_AGENT",)),
+        Option(
+            "grpc_max_message_size",
+            integer(minimum=1, maximum=2**31 - 1),
+            "the largest message either way; a server takes 128 MiB unless it is told otherwise",
+            default=128 * 1024 * 1024,
+            unit="bytes",
+        ),
+        Option("grpc_keepalive_enabled", boolean(), "whether to ask a silent connection if it lives", default=True),
+        Option(
+            "grpc_keepalive_time_ms",
+            integer(minimum=1, maximum=2**31 - 1),
+            "how long a connection is silent before it is asked",
+            default=60_000,
+            unit="ms",
+        ),
+        Option(
+            "grpc_keepalive_timeout_ms",
+            integer(minimum=1, maximum=2**31 - 1),
+            "how long to wait for its answer",
+            default=20_000,
+            unit="ms",
+        ),
+        Option("grpc_keepalive_without_calls", boolean(), "whether to ask also while nothing runs", default=True),
     ],
 )
+
+Token = str | Callable[[], str]
+AsyncToken = Token | Callable[[], Awaitable[str]]
+
+
+@dataclass(frozen=True)
+class Keepalive:
+    """How a connection that died without a word is found out."""
+
+    time_ms: int
+    timeout_ms: int
+    without_calls: bool
 
 
 @dataclass(frozen=True)
@@ -50,7 +85,9 @@ class Endpoint:
     user_id: str
     session_id: str
     user_agent: str
-    token: str | None = field(default=None, repr=False)
+    max_message_bytes: int
+    keepalive: Keepalive | None
+    token: AsyncToken | None = field(default=None, repr=False)
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     @property
@@ -63,11 +100,23 @@ class Endpoint:
         """Whether the bytes never leave this machine."""
         return _is_local(self.host)
 
+    def with_session(self, session_id: str | None) -> "Endpoint":
+        """The same for another session, a new one by default."""
+        return replace(self, session_id=_session_id(session_id))
+
 
 def parse_endpoint(
-    url: str | None, *, allow_plaintext_token: bool = False, environ: Mapping[str, str] | None = None
+    url: str | None,
+    *,
+    token: AsyncToken | None = None,
+    headers: Mapping[str, str] | None = None,
+    allow_plaintext_token: bool = False,
+    environ: Mapping[str, str] | None = None,
 ) -> Endpoint:
-    """Parse a URL, or ``SPARK_REMOTE`` when there is none, and refuse what would send a token readable by others."""
+    """Parse a URL, or ``SPARK_REMOTE`` when there is none, and refuse what would send a token readable by others.
+
+    ``token``, which may be a function, and ``headers`` win over those of the URL.
+    """
     environ = os.environ if environ is None else environ
     url = url or environ.get(URL_VARIABLE)
     if not url:
@@ -84,13 +133,17 @@ def parse_endpoint(
             value=str(parts),
             remedy=f"Write it as sc://host:{DEFAULT_PORT}/;key=value;key=value.",
         )
-    headers = {name.lower(): value for name, value in parts.params.items() if name.lower().startswith(_HEADER_PREFIX)}
-    given = {name: value for name, value in parts.params.items() if name.lower() not in headers}
+    in_url = {name.lower(): value for name, value in parts.params.items() if name.lower().startswith(_HEADER_PREFIX)}
+    given = {name: value for name, value in parts.params.items() if name.lower() not in in_url}
     options = OPTIONS.parse(given, environ)
-    for name, value in {"token": options["token"] or "", **headers}.items():
+    all_headers = in_url | {name.lower(): value for name, value in (headers or {}).items()}
+    for name, value in all_headers.items():
         _check_header(name, value)
+    token = options["token"] if token is None else token
+    if isinstance(token, str):
+        check_token(token)
     use_tls = options["use_ssl"]
-    if options["token"] is not None and not use_tls and not _is_local(parts.host):
+    if token is not None and not use_tls and not _is_local(parts.host):
         # A token turns TLS on, as the protocol documents it; only a plain "use_ssl=false" asks for plaintext.
         use_tls = not options.given("use_ssl")
         if not use_tls and not allow_plaintext_token:
@@ -107,8 +160,32 @@ def parse_endpoint(
         user_id=options["user_id"] or _current_user(),
         session_id=_session_id(options["session_id"]),
         user_agent=_user_agent(options["user_agent"]),
-        token=options["token"],
-        headers=tuple(headers.items()),
+        max_message_bytes=options["grpc_max_message_size"],
+        keepalive=_keepalive(options),
+        token=token,
+        headers=tuple(all_headers.items()),
+    )
+
+
+def check_token(token: object) -> str:
+    """The token, or an error that does not show it."""
+    if not isinstance(token, str):
+        raise ConfigError(
+            f"connect: option 'token' gave a {type(token).__name__}.",
+            option="token",
+            remedy="Give a str, or a function that returns one.",
+        )
+    _check_header("token", token)
+    return token
+
+
+def _keepalive(options: OptionValues) -> Keepalive | None:
+    if not options["grpc_keepalive_enabled"]:
+        return None
+    return Keepalive(
+        time_ms=options["grpc_keepalive_time_ms"],
+        timeout_ms=options["grpc_keepalive_timeout_ms"],
+        without_calls=options["grpc_keepalive_without_calls"],
     )
 
 

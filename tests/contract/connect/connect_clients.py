@@ -131,16 +131,17 @@ class OurDriver:
 
     def __init__(self, answers):
         self.answers = answers
-        self.requests = Requests(load_protocol(), parse_endpoint("sc://localhost"))
+        self.endpoint = parse_endpoint("sc://localhost")
+        self.requests = Requests(load_protocol(), self.endpoint)
         self.uploads = {}
 
-    def unary(self, method, request, **_):
+    async def unary(self, method, request, **_):
         if method == "Config":
             return self.answers.config(request)
         return self.answers.analyze(request)
 
-    def execute(self, fill):
-        request = self.requests.execute("operation")
+    async def execute(self, operation_id, fill, tags):
+        request = self.requests.execute(operation_id, tags)
         fill(request.plan)
         for kind, fields in self.answers.execute(request.plan):
             if kind == "arrow_batch":
@@ -148,7 +149,7 @@ class OurDriver:
             else:
                 yield CommandResult(kind, getattr(load_protocol().ExecutePlanResponse(**{kind: fields}), kind))
 
-    def upload(self, name, data):
+    async def upload(self, name, data):
         self.uploads[name] = data
 
     def check_open(self):
@@ -159,7 +160,7 @@ class OurClient:
     def __init__(self):
         self.answers = Answers(load_protocol())
         self.driver = OurDriver(self.answers)
-        self.session = our_session.Session(self.driver, parse_endpoint("sc://localhost"), "4.3.0")
+        self.session = our_session.Session(self.driver, "4.3.0")
 
     def names(self):
         return {

@@ -11,7 +11,7 @@ from connect_cases import CASES, LATER
 from connect_clients import OfficialClient, OurClient, compared, sent
 
 import solstice.connect as sc
-from solstice.connect import _camel, _keep, _reader, _statistics, _table_functions
+from solstice.connect import _camel, _dataframe, _keep, _reader, _statistics, _table_functions
 
 FUNCTIONS = [name for name in connect_function_cases.names() if f"functions.{name}" not in LATER]
 
@@ -29,7 +29,7 @@ def official_classes():
     return {
         "DataFrame": (dataframe.DataFrame, sc.DataFrame),
         "DataFrameNaFunctions": (dataframe.DataFrameNaFunctions, _statistics.DataFrameNaFunctions),
-        "DataFrameStatFunctions": (dataframe.DataFrameStatFunctions, _statistics.DataFrameStatFunctions),
+        "DataFrameStatFunctions": (dataframe.DataFrameStatFunctions, _dataframe.DataFrameStatFunctions),
         "Column": (column.Column, sc.Column),
         "GroupedData": (group.GroupedData, sc.GroupedData),
         "Window": (window.Window, sc.Window),

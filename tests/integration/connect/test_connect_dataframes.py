@@ -6,8 +6,7 @@ import decimal
 import polars as pl
 import pytest
 
-import solstice.connect as sc
-from solstice.connect import Observation, Row, StorageLevel, Window, _local
+from solstice.connect import Observation, Row, StorageLevel, Window
 from solstice.connect import functions as F
 from solstice.connect import types as T
 from solstice.connect.errors import AnalysisException, ParseException
@@ -15,26 +14,12 @@ from solstice.errors import SparkArithmeticError
 
 pytestmark = pytest.mark.spark
 
-CONFIG = {
-    "spark.master": "local[2]",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # starts faster; nothing here runs long
-}
 SALES = [
     ("Ann", "PL", "2024-01-01", 10.0),
     ("Ann", "PL", "2024-01-02", 30.0),
     ("Bob", "DE", "2024-01-01", 5.0),
     ("Cid", "DE", "2024-01-03", None),
 ]
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory):
-    checkpoints = tmp_path_factory.mktemp("checkpoints")
-    server = _local.start_server(CONFIG | {"spark.checkpoint.dir": str(checkpoints)})
-    with sc.connect(server.url) as session:
-        yield session
-    server.stop()
 
 
 @pytest.fixture

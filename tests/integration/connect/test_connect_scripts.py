@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from solstice.connect import SparkSession, _builder, _local
+from solstice.connect import SparkSession, _builder
 
 pytestmark = pytest.mark.spark
 
@@ -46,20 +46,12 @@ EXPECTED = {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def server():
-    running = _local.start_server(
-        {
-            "spark.master": "local[2]",
-            "spark.sql.shuffle.partitions": "2",
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
-        }
-    )
+def remote(server):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPARK_REMOTE", running.url)
+        patch.setenv("SPARK_REMOTE", server.url)
         patch.setattr(_builder, "_active", [])
-        yield running
+        yield
         SparkSession.active().stop()
-    running.stop()
 
 
 def with_our_imports(source):

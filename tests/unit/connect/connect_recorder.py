@@ -17,24 +17,26 @@ SETTINGS = {
 class Driver:
     def __init__(self, settings):
         self.settings = settings
-        self.requests = Requests(load_protocol(), parse_endpoint("sc://localhost"))
+        self.endpoint = parse_endpoint("sc://localhost")
+        self.requests = Requests(load_protocol(), self.endpoint)
         self.calls = []
         self.uploads = {}
 
-    def unary(self, method, request, **_):
+    async def unary(self, method, request, **_):
         self.calls.append((method, request))
         answer = load_protocol().ConfigResponse()
         for key in request.operation.get_option.keys:
             answer.pairs.add(key=key, value=self.settings.get(key))
         return answer
 
-    def execute(self, fill):
-        request = self.requests.execute("operation")
+    async def execute(self, operation_id, fill, tags=()):
+        request = self.requests.execute(operation_id, tags)
         fill(request.plan)
         self.calls.append(("ExecutePlan", request))
-        yield from ()
+        for item in ():
+            yield item
 
-    def upload(self, name, data):
+    async def upload(self, name, data):
         self.uploads[name] = data
 
     def check_open(self):
@@ -42,4 +44,4 @@ class Driver:
 
 
 def session(settings=SETTINGS):
-    return Session(Driver(settings), parse_endpoint("sc://localhost"), "4.3.0")
+    return Session(Driver(settings), "4.3.0")

@@ -1,7 +1,7 @@
 import pytest
 from connect_recorder import session
 
-from solstice.connect import SparkSession, _builder, _session
+from solstice.connect import SparkSession, _builder, _conf, _session
 from solstice.errors import ConfigError, RemoteError
 
 
@@ -56,7 +56,7 @@ def test_a_stopped_session_is_not_given_again(opened):
 
 def test_settings_are_set_in_the_session(opened):
     spark = SparkSession.builder.remote("sc://host").config(map={"a": 1, "b": False}).getOrCreate()
-    pairs = [pair for _, request in spark._driver.calls for pair in request.operation.set.pairs]
+    pairs = [pair for _, request in spark._link.driver.calls for pair in request.operation.set.pairs]
     assert [(pair.key, pair.value) for pair in pairs] == [("a", "1"), ("b", "false")]
 
 
@@ -64,7 +64,7 @@ def test_a_setting_of_the_whole_server_is_only_warned_about(opened, monkeypatch,
     def refuse(self, key, value):
         raise RemoteError("Cannot modify the value of a static config")
 
-    monkeypatch.setattr(_session.Session, "_set_config", refuse)
+    monkeypatch.setattr(_conf.RuntimeConfig, "set", refuse)
     SparkSession.builder.remote("sc://host").config("spark.driver.memory", "1g").getOrCreate()
     assert "spark.driver.memory" in caplog.text
 

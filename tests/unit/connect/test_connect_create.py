@@ -126,14 +126,14 @@ def test_a_schema_of_another_kind_is_a_type_error():
 def test_small_data_is_in_the_plan():
     spark = session()
     assert isinstance(spark.create_dataframe([(1,)])._relation, LocalRelation)
-    assert spark._driver.uploads == {}
+    assert spark._link.driver.uploads == {}
 
 
 def test_large_data_is_uploaded_in_chunks_by_their_hashes():
     spark = session()
     relation = spark.create_dataframe(pa.table({"a": range(950)}))._relation.input
     assert isinstance(relation, ChunkedCachedLocalRelation)
-    uploads = spark._driver.uploads
+    uploads = spark._link.driver.uploads
     assert [f"cache/{name}" for name in relation.dataHashes] == list(uploads)
     assert all(name == f"cache/{hashlib.sha256(data).hexdigest()}" for name, data in uploads.items())
     tables = [pa.ipc.open_stream(data).read_all() for data in uploads.values()]
@@ -144,7 +144,7 @@ def test_large_data_is_uploaded_in_chunks_by_their_hashes():
 def test_the_schema_of_large_rows_is_uploaded_too():
     spark = session()
     relation = spark.create_dataframe([(i,) for i in range(900)], T.StructType().add("a", "long"))._relation
-    assert spark._driver.uploads[f"cache/{relation.schemaHash}"].startswith(b'{"fields"')
+    assert spark._link.driver.uploads[f"cache/{relation.schemaHash}"].startswith(b'{"fields"')
 
 
 def test_a_server_that_knows_no_chunks_gets_the_relation_whole():
@@ -152,11 +152,11 @@ def test_a_server_that_knows_no_chunks_gets_the_relation_whole():
     spark = session(old)
     relation = spark.create_dataframe(pa.table({"a": range(900)}))._relation.input
     assert isinstance(relation, CachedLocalRelation)
-    assert list(spark._driver.uploads) == [f"cache/{relation.hash}"]
+    assert list(spark._link.driver.uploads) == [f"cache/{relation.hash}"]
 
 
 def test_data_beyond_the_servers_limit_is_refused_before_all_of_it_is_sent():
     spark = session()
     with pytest.raises(InvalidPlanError, match="localRelationSizeLimit"):
         spark.create_dataframe(pa.table({"a": range(100_000)}))
-    assert sum(map(len, spark._driver.uploads.values())) < 200_000
+    assert sum(map(len, spark._link.driver.uploads.values())) < 200_000

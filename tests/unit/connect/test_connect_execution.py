@@ -11,7 +11,9 @@ from solstice.connect._execution import (
     Done,
     Emit,
     Execution,
+    Expire,
     Fail,
+    Progress,
     Release,
     Schema,
     Send,
@@ -56,9 +58,9 @@ def test_schema_and_command_results_are_emitted(execution):
     assert result.item.kind == "sql_command_result"
 
 
-def test_progress_is_no_result(execution):
+def test_progress_is_told_as_such(execution):
     progress = load_protocol().ExecutePlanResponse(response_id="1", execution_progress={"num_inflight_tasks": 1})
-    assert execution.response(progress) == []
+    assert execution.response(progress) == [Emit(Progress(progress.execution_progress))]
 
 
 def test_what_arrived_is_released_every_ten_batches(execution):
@@ -183,3 +185,30 @@ def test_cancelling_releases_the_operation_once(execution):
 def test_of_a_server_that_has_ended_nothing_more_is_asked(execution):
     assert execution.failed(CUT, server_ended=True) == [Release(None), Fail(CUT)]
     assert execution.cancel() == []
+
+
+class Clock:
+    def __init__(self):
+        self.time = 100.0
+
+    def __call__(self):
+        return self.time
+
+
+def test_streams_and_sleeps_last_no_longer_than_the_execution_may():
+    clock = Clock()
+    machine = Execution(policy=POLICY, timeout_s=10.0, now=clock)
+    assert machine.start() == [Send("execute", timeout_s=10.0)]
+    clock.time += 9.5
+    assert machine.failed(CUT) == [Sleep(0.5), Send("reattach", timeout_s=0.5)]
+
+
+@pytest.mark.parametrize("failure", [Failure("DEADLINE_EXCEEDED", "late"), CUT])
+def test_an_execution_that_takes_too_long_is_released_and_expires(failure):
+    clock = Clock()
+    machine = Execution(policy=POLICY, timeout_s=10.0, now=clock)
+    machine.start()
+    machine.response(batch("1"))
+    clock.time += 10.0
+    assert machine.failed(failure) == [Release(None), Expire()]
+    assert machine.cancel() == []

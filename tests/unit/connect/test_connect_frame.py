@@ -6,9 +6,9 @@ from connect_recorder import session
 from solstice.connect import Column, Observation
 from solstice.connect import functions as F
 from solstice.connect import types as T
+from solstice.connect._link import Link
 from solstice.connect._plan import Checkpoint, Filter, RemoveCachedRemoteRelation, WithRelations
 from solstice.connect._protocol import load_protocol
-from solstice.connect._session import Session
 from solstice.errors import InvalidPlanError, SessionClosedError
 
 
@@ -155,12 +155,12 @@ def test_the_server_may_forget_a_checkpoint_that_nothing_here_refers_to(spark, d
     names = iter(["r1", "r2", "r3"])
     sent = []
 
-    def command(self, command, observations=None):
+    async def command(self, command, observations=None):
         sent.append(command)
         relation = load_protocol().CachedRemoteRelation(relation_id=next(names, ""))
         return {"checkpoint_command_result": load_protocol().CheckpointCommandResult(relation=relation)}
 
-    monkeypatch.setattr(Session, "_command", command)
+    monkeypatch.setattr(Link, "command", command)
     first, second = df.checkpoint(), df.checkpoint()
     kept = second.filter("id > 1")
     del first, second

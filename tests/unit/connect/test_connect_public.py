@@ -6,6 +6,8 @@ import solstice.connect as sc
 
 def test_the_public_names_are_pinned():
     assert sc.__all__ == [
+        "AsyncDataFrame",
+        "AsyncSession",
         "Column",
         "DataFrame",
         "GroupedData",
@@ -17,6 +19,7 @@ def test_the_public_names_are_pinned():
         "Window",
         "WindowSpec",
         "connect",
+        "connect_async",
         "errors",
         "functions",
         "local",

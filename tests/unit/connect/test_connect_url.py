@@ -3,6 +3,7 @@ import os
 import pytest
 
 from solstice.connect import _url
+from solstice.connect._transport import channel_options
 from solstice.connect._url import parse_endpoint
 from solstice.errors import ConfigError, UnknownOptionError
 
@@ -112,3 +113,40 @@ def test_what_no_header_can_carry_is_refused_by_name_and_not_shown(parameter, op
 def test_a_header_name_that_cannot_be_sent_is_refused():
     with pytest.raises(ConfigError, match="name that no header can have"):
         parse("sc://localhost/;x-%C5%82=1")
+
+
+def test_message_size_and_keepalive_are_taken():
+    keepalive = "grpc_keepalive_time_ms=5;grpc_keepalive_timeout_ms=6;grpc_keepalive_without_calls=false"
+    endpoint = parse(f"sc://h/;grpc_max_message_size=1000;{keepalive}")
+    options = dict(channel_options(endpoint))
+    assert options["grpc.max_receive_message_length"] == options["grpc.max_send_message_length"] == 1000
+    assert options["grpc.keepalive_time_ms"] == 5
+    assert options["grpc.keepalive_timeout_ms"] == 6
+    assert options["grpc.keepalive_permit_without_calls"] == 0
+    assert not any("keepalive" in name for name, _ in channel_options(parse("sc://h/;grpc_keepalive_enabled=false")))
+
+
+def test_every_parameter_of_the_official_client_is_known_with_its_default():
+    from pyspark.sql.connect.client import ChannelBuilder
+
+    official = {value for name, value in vars(ChannelBuilder).items() if name.startswith("PARAM_")}
+    known = {option.name: option.default for option in _url.OPTIONS.options}
+    assert official <= set(known)
+    for name in ("ENABLED", "TIME_MS", "TIMEOUT_MS", "WITHOUT_CALLS"):
+        default = getattr(ChannelBuilder, f"GRPC_DEFAULT_KEEPALIVE_{name}")
+        assert known[f"grpc_keepalive_{name.lower()}"] == default
+    assert known["grpc_max_message_size"] == ChannelBuilder.GRPC_MAX_MESSAGE_LENGTH_DEFAULT
+
+
+def test_a_token_and_headers_of_the_call_win_over_those_of_the_url():
+    endpoint = parse("sc://spark.example/;token=url;x-team=url", token="mine", headers={"X-Team": "mine", "other": "1"})
+    assert endpoint.token == "mine"
+    assert endpoint.headers == (("x-team", "mine"), ("other", "1"))
+    assert endpoint.use_tls
+    assert "mine" not in repr(endpoint)
+
+
+def test_a_token_function_turns_tls_on_too():
+    assert parse("sc://spark.example", token=lambda: "t").use_tls
+    with pytest.raises(ConfigError, match="unencrypted"):
+        parse("sc://spark.example/;use_ssl=false", token=lambda: "t")

@@ -9,7 +9,7 @@ from solstice.connect.functions._maker import column as expression
 from solstice.errors import InvalidPlanError
 
 if TYPE_CHECKING:
-    from solstice.connect._dataframe import DataFrame
+    from solstice.connect._group import FrameT
 
 TABLE = {
     "coalesce(*cols)": "The first value that is not NULL.",
@@ -57,7 +57,7 @@ def call_udf(udfName: str, *cols: ColumnOrName) -> Column:
     return call(udfName, *map(expression, cols))
 
 
-def broadcast(df: "DataFrame") -> "DataFrame":
+def broadcast(df: "FrameT") -> "FrameT":
     """The DataFrame, small enough to be sent to all tasks of a join."""
     return df.hint("broadcast")
 

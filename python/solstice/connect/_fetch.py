@@ -1,0 +1,73 @@
+"""Results on their way from the server: Arrow data, rows, single values."""
+
+import contextlib
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+from solstice._core.extras import require
+from solstice.connect import _decode
+from solstice.connect._bounds import Bounds
+from solstice.connect._execution import Batch
+from solstice.connect._frame import Frame
+from solstice.connect._plan import Relation
+from solstice.connect._row import Row
+
+
+class Fetching(Frame):
+    """What the methods that give results are made of."""
+
+    __slots__ = ()
+
+    async def _rows(self, bounds: Bounds | None = None) -> list[Row]:
+        rows: list[Row] = []
+        batches: list[Batch] = []
+        async with contextlib.aclosing(self._batches(bounds)) as arriving:
+            async for batch in arriving:
+                if rows or batches:
+                    batches.append(batch)
+                else:
+                    rows = _decode.rows_of(batch)  # what no row can hold shows before all the data has come
+        batches.reverse()
+        # Over all batches at once: the collector, switched on in between, would walk all rows so far each time.
+        with _decode.collector_paused():
+            while batches:
+                rows += _decode.rows_of(batches.pop())  # so that a batch's memory is free once its rows exist
+        return rows
+
+    async def _cell(self, relation: Relation) -> Any:
+        """The one value that a relation has."""
+        rows = await self._derive(relation)._rows()
+        return rows[0][0]
+
+    async def _table(self, bounds: Bounds, check: Callable[[Any], None] | None = None) -> Any:
+        schema, batches = await self._fetched(bounds, check)
+        return require("pyarrow", "spark").Table.from_batches(batches, schema)
+
+    async def _fetched(
+        self, bounds: Bounds | None, check: Callable[[Any], None] | None = None
+    ) -> tuple[Any, list[Any]]:
+        """The Arrow schema, which ``check`` may refuse before more than one batch has come, and all record batches."""
+        schema: Any = None
+        batches: list[Any] = []
+        async with contextlib.aclosing(self._messages(bounds)) as messages:
+            async for read_schema, read in messages:
+                if schema is None and check is not None:
+                    check(read_schema)
+                schema = read_schema
+                batches += read
+        return schema, batches
+
+    async def _messages(self, bounds: Bounds | None = None) -> AsyncGenerator[tuple[Any, list[Any]], None]:
+        """The server's messages as they arrive: of each the Arrow schema and the record batches."""
+        async with contextlib.aclosing(self._batches(bounds)) as arriving:
+            async for batch in arriving:
+                yield _decode.read_batches(batch)
+
+    async def _batches(self, bounds: Bounds | None = None) -> AsyncGenerator[Batch, None]:
+        """The server's messages as they arrive."""
+        async with contextlib.aclosing(self._link.query(self._relation, self._observations)) as items:
+            async for item in items:
+                if isinstance(item, Batch):
+                    if bounds is not None:
+                        bounds.add(item)
+                    yield item
