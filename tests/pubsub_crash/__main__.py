@@ -54,7 +54,9 @@ def main() -> int:
                 verdicts += judged
                 for verdict in judged:
                     complaints += [f"seed {seed}, {complaint}" for complaint in verdict.complaints]
-                    console.print(f"{verdict.point.name}, {verdict.delivery}: {verdict.complaints or 'ok'}", markup=False)
+                    console.print(
+                        f"{verdict.point.name}, {verdict.delivery}: {verdict.complaints or 'ok'}", markup=False
+                    )
         stage.stop_all()
     finally:
         stage.discard()

@@ -22,6 +22,8 @@ from solstice._core.java import spark_environment
 ANSWER_S = 120.0
 LOG_TAIL = 4_000
 AGENT = "solstice.pubsub._agent"
+# Spark gives a planner ten seconds to start, which a busy machine may not keep.
+_NO_PLANNER = "Python worker failed to connect back"
 _TAG = "PUBSUB_CRASH_DRIVER"
 _LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}
 
@@ -111,11 +113,14 @@ class Driver:
 
             def there() -> bool:
                 found.extend(set(self._agents()) - before)
-                if error := self.ask("state", name=arguments["name"])["error"]:
+                error = self.ask("state", name=arguments["name"])["error"]
+                if error and _NO_PLANNER in error:
+                    self.ask("start", **arguments)
+                elif error:
                     raise RuntimeError(f"the query failed before it had an agent: {error}\n{self.log_tail()}")
                 return bool(found)
 
-            wait_until(there, "an agent of the query")
+            wait_until(there, "an agent of the query", seconds=60)
             return found[0]
 
     def _agents(self) -> list[psutil.Process]:
@@ -131,7 +136,7 @@ class Driver:
         """Stop Spark. Nothing may be left: no process, and nothing of ours in the temp folder."""
         self._end_process(kill=False)
         wait_until(lambda: not self.processes(), "the end of every process of the driver", seconds=10)
-        left = [path.name for path in (self.folder / "tmp").iterdir() if path.name.startswith("solstice-")]
+        left = [str(path) for path in (self.folder / "tmp").glob("solstice-*/*")]
         shutil.rmtree(self.folder, ignore_errors=True)
         if left:
             raise AssertionError(f"left in the temp folder: {left}")

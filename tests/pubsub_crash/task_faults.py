@@ -117,7 +117,8 @@ def _happen(fault: TaskFault, folder: Path) -> None:
     if fault.kind == "raise":
         raise RuntimeError("this attempt was asked to fail")
     if fault.kind == "stall":
-        return _wait_for(folder / "released")
+        _wait_for(folder / "released")
+        return
     # The worker that reads the source is another child of the same daemon.
     parent = psutil.Process(os.getppid())
     siblings = parent.children() if "pyspark.daemon" in parent.cmdline() else []
@@ -125,7 +126,6 @@ def _happen(fault: TaskFault, folder: Path) -> None:
         if victim.pid != os.getpid():
             victim.kill()
     os.kill(os.getpid(), signal.SIGKILL)
-    return None
 
 
 def _wait_for(file: Path) -> None:

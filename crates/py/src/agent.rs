@@ -5,10 +5,11 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
+use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use solstice_core::agent::book::Offset;
-use solstice_core::agent::control::{AgentClient, Config, Request};
-use solstice_core::agent::part::{PartReader, PartRequest};
+use solstice_core::agent::control::{AgentClient, Config, Next, Request};
+use solstice_core::agent::part::{self, Executor, PartReader, PartRequest, Place};
 use solstice_core::agent::server;
 use solstice_core::error::{Error, ErrorKind, Result};
 
@@ -49,7 +50,14 @@ impl Agent {
         Ok(Self { client: Mutex::new(Some(client)) })
     }
 
-    /// The batch after `start` as ((epoch, seq), rows of each part), or None when nothing came within the wait.
+    /// Where workers of other hosts find the agent, if it listens for them.
+    #[getter]
+    fn port(&self) -> Option<u16> {
+        self.client.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).as_ref().and_then(|client| client.port)
+    }
+
+    /// The batch after `start` as ((epoch, seq), rows of each part), or None when nothing came within the wait; and
+    /// whether all has been read that was there at the start of a run that ends then.
     #[pyo3(signature = (start, *, max_rows, max_bytes, max_parts, wait_ms))]
     #[allow(clippy::type_complexity)]
     fn cut(
@@ -60,11 +68,20 @@ impl Agent {
         max_bytes: usize,
         max_parts: usize,
         wait_ms: u64,
-    ) -> PyResult<Option<((String, u64), Vec<usize>)>> {
+    ) -> PyResult<(Option<((String, u64), Vec<usize>)>, bool)> {
         let start = Offset { epoch: start.0, seq: start.1 };
         let request = Request::Cut { start, max_rows, max_bytes, max_parts, wait_ms };
-        let batch = self.ask(py, move |client| client.cut(&request))?;
-        Ok(batch.map(|batch| ((batch.end.epoch, batch.end.seq), batch.parts)))
+        Ok(match self.ask(py, move |client| client.cut(&request))? {
+            Next::Batch(batch) => (Some(((batch.end.epoch, batch.end.seq), batch.parts)), false),
+            Next::Nothing => (None, false),
+            Next::Drained => (None, true),
+        })
+    }
+
+    /// Write the parts of the batch that ends at `end` (epoch, seq) to files of this machine.
+    fn write(&self, py: Python<'_>, end: (String, u64), files: Vec<PathBuf>) -> PyResult<()> {
+        let outcome = self.ask(py, |client| client.write(Offset { epoch: end.0, seq: end.1 }, files))?;
+        outcome.map_err(|(number, text)| PyOSError::new_err((number, text)))
     }
 
     /// Acknowledge the batch that ends at `end` (epoch, seq), without waiting for Pub/Sub.
@@ -76,14 +93,6 @@ impl Agent {
     /// while they are under way.
     fn confirmed(&self, py: Python<'_>, end: (String, u64)) -> PyResult<Option<bool>> {
         self.ask(py, |client| client.confirmed(Offset { epoch: end.0, seq: end.1 }))
-    }
-
-    /// The agent's counts by name, a JSON object.
-    fn status(&self, py: Python<'_>) -> PyResult<String> {
-        self.ask(py, |client| {
-            let status = client.status()?;
-            serde_json::to_string(&status).map_err(|e| Error::new(ErrorKind::Native, format!("counts as JSON: {e}.")))
-        })
     }
 
     /// Let the agent go: it gives back what it holds and ends.
@@ -106,19 +115,33 @@ impl Agent {
     }
 }
 
-/// One part of a batch as an Arrow stream that fails unless all its rows come.
+/// The counts of an agent on this host by name, a JSON object.
 #[pyfunction]
-#[pyo3(signature = (socket, *, token, epoch, seq, index, rows))]
+pub fn agent_status(py: Python<'_>, socket: PathBuf, token: String) -> PyResult<String> {
+    call(py, move || {
+        let status = part::status(socket, token)?;
+        serde_json::to_string(&status).map_err(|e| Error::new(ErrorKind::Native, format!("counts as JSON: {e}.")))
+    })
+}
+
+/// One part of a batch as an Arrow stream that fails unless all its rows come. `tcp`: (host, port), for where the socket
+/// is not seen; `executor`: (id, cores) of the process of Spark that asks.
+#[pyfunction]
+#[pyo3(signature = (socket, tcp, *, token, epoch, seq, index, rows, executor))]
+#[allow(clippy::too_many_arguments)]
 pub fn read_part(
     py: Python<'_>,
     socket: PathBuf,
+    tcp: Option<(String, u16)>,
     token: String,
     epoch: String,
     seq: u64,
     index: usize,
     rows: usize,
+    executor: Option<(String, usize)>,
 ) -> PyResult<ArrowStream> {
-    let request = PartRequest { token, end: Offset { epoch, seq }, index };
-    let reader = call(py, move || PartReader::open(&socket, &request, rows))?;
+    let executor = executor.map(|(id, cores)| Executor { id, cores });
+    let request = PartRequest { end: Offset { epoch, seq }, index, executor };
+    let reader = call(py, move || PartReader::open(&Place { socket, tcp }, token, request, rows))?;
     Ok(ArrowStream::new(Box::new(reader)))
 }

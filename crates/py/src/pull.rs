@@ -86,6 +86,7 @@ impl Puller {
             selection,
             batch_rows: max_batch_rows,
             linger: Duration::from_secs_f64(linger_s),
+            tell_early: false,
         };
         let terms = LeaseTerms {
             ack_deadline: Duration::from_secs_f64(ack_deadline_s),

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from solstice.cli import _pubsub_publish, _pubsub_pull, _pubsub_resources
+from solstice.cli import _pubsub_publish, _pubsub_pull, _pubsub_resources, _pubsub_status
 from solstice.cli._output import console
 
 app = typer.Typer(help="Pub/Sub from the shell.", no_args_is_help=True)
@@ -14,6 +14,7 @@ app.add_typer(_pubsub_resources.topics, name="topics")
 app.add_typer(_pubsub_resources.subscriptions, name="subscriptions")
 app.command(epilog=_pubsub_publish.EXAMPLES)(_pubsub_publish.publish)
 app.command(epilog=_pubsub_pull.PULL_EXAMPLES)(_pubsub_pull.pull)
+app.command(epilog=_pubsub_status.STATUS_EXAMPLES)(_pubsub_status.status)
 
 _EXAMPLES = """Examples:
 

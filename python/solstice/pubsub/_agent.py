@@ -10,26 +10,34 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from solstice import _native
 from solstice._core.logging import end_native_logging, start_native_logging
 from solstice._core.options import OptionValues
 from solstice.errors import AgentLostError, SolsticeError
+from solstice.pubsub._cluster import Driver
+from solstice.pubsub._registry import AgentEntry, AgentFolder
 
 if TYPE_CHECKING:
     from solstice.pubsub._shape import Selection
 
-# A Unix socket's path has room for 107 characters.
-_LONGEST_SOCKET_FOLDER = 90
 # The agent gives back what it holds within a second.
 _FAREWELL_S = 5.0
+
+# The agent's buffers are large and come and go with every batch. As it is, glibc gives most of them back to the kernel
+# and takes the pages anew, page by page, which is a third of the cost of receiving; and one arena a thread holds twice
+# what is needed. Other libcs do not know these.
+_MALLOC = {
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),  # the highest there is
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
+}
 
 
 @dataclass(frozen=True)
@@ -44,22 +52,46 @@ class AgentProcess:
     """A running agent. It ends when this process does, whatever the reason."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], agent: _native.Agent, epoch: str, socket: str, token: str
+        self,
+        process: subprocess.Popen[bytes],
+        agent: _native.Agent,
+        folder: AgentFolder,
+        *,
+        epoch: str,
+        token: str,
+        host: str,
     ) -> None:
         self._process = process
         self._agent = agent
+        self._folder = folder
         self.epoch = epoch
-        self.socket = socket
         self.token = token
+        self.socket = folder.socket
+        # Where executors on other hosts find it: at Spark's driver, if no host is given.
+        self.host = host
+        self.port = agent.port
+        # Whether all that was there at the start of an availableNow run has been cut, and is acknowledged.
+        self.drained = False
 
     @classmethod
     def start(
-        cls, subscription: str, connection: _native.Connection, values: OptionValues, selection: "Selection"
+        cls,
+        subscription: str,
+        connection: _native.Connection,
+        values: OptionValues,
+        selection: "Selection",
+        *,
+        cluster: Driver,
+        available_now: bool,
     ) -> "AgentProcess":
-        """Start an agent and wait until it pulls, or raise what keeps it from doing so."""
+        """Start an agent and wait until it pulls, or raise what keeps it from doing so.
+
+        With ``available_now`` it reads what is there at its start, and then is ``drained``.
+        """
+        host = values["agentHost"] or ""
+        tcp = (host or cluster.address, values["agentPort"]) if host or not cluster.is_local else None
         epoch, token = str(uuid.uuid4()), secrets.token_hex(32)
-        folder = _private_folder()
-        path = str(folder / "agent.sock")
+        folder = AgentFolder()
         config = {
             "epoch": epoch,
             "subscription": subscription,
@@ -71,18 +103,23 @@ class AgentProcess:
             "max_outstanding_bytes": values["maxOutstandingBytes"],
             "columns": selection.columns,
             "attribute_columns": selection.attribute_columns,
-            "socket": path,
+            "grow_parts": not values["numPartitions"] and not cluster.is_local,
+            "socket": folder.socket,
+            "tcp": tcp,
             "token": token,
+            "available_now_idle_ms": round(values["availableNowIdle"] * 1_000) if available_now else None,
         }
         ours, theirs = socket.socketpair()
         with ours, theirs, _removed_on_error(folder):
             process = subprocess.Popen(
-                [sys.executable, "-m", "solstice.pubsub._agent", str(theirs.fileno()), str(folder)],
-                pass_fds=[theirs.fileno()],
+                [sys.executable, "-m", "solstice.pubsub._agent", str(theirs.fileno()), str(folder.path)],
+                pass_fds=[theirs.fileno(), folder.lock],
                 stdin=subprocess.DEVNULL,
                 stdout=sys.stderr.fileno(),  # the log of the driver; stdout may be somebody's protocol
                 start_new_session=True,
+                env=_MALLOC | os.environ,
             )
+            folder.hand_over()
             theirs.close()  # or the end of the agent would not be the end of the socket
             try:
                 agent = _native.Agent(ours.detach(), json.dumps(config))
@@ -95,19 +132,24 @@ class AgentProcess:
             except BaseException:
                 _reap(process)
                 raise
-        return cls(process, agent, epoch, path, token)
+            AgentEntry(process.pid, epoch, subscription, folder.socket, token, time.time()).write()
+        return cls(process, agent, folder, epoch=epoch, token=token, host=host)
 
     def cut(
         self, start: dict[str, Any], *, max_rows: int, max_bytes: int, max_parts: int, wait_ms: int
     ) -> Batch | None:
         """The batch after ``start``; None when nothing came within the wait."""
-        answer = self._agent.cut(
+        cut, self.drained = self._agent.cut(
             (start["epoch"], start["seq"]), max_rows=max_rows, max_bytes=max_bytes, max_parts=max_parts, wait_ms=wait_ms
         )
-        if answer is None:
+        if cut is None:
             return None
-        (epoch, seq), parts = answer
+        (epoch, seq), parts = cut
         return Batch({"epoch": epoch, "seq": seq}, parts)
+
+    def write(self, end: dict[str, Any], files: Sequence[str]) -> None:
+        """Write the parts of a batch to files of this machine, as Arrow files; an OSError is the machine's own."""
+        self._agent.write((end["epoch"], end["seq"]), list(files))
 
     def acknowledge(self, end: dict[str, Any]) -> None:
         """Acknowledge the batch that ends at ``end``; Pub/Sub's answer is not waited for."""
@@ -117,24 +159,29 @@ class AgentProcess:
         """Whether Pub/Sub took all acknowledgements of a batch while its leases lasted; None: they are under way."""
         return self._agent.confirmed((end["epoch"], end["seq"]))
 
-    def status(self) -> dict[str, int]:
-        """The agent's counts."""
-        counts: dict[str, int] = json.loads(self._agent.status())
-        return counts
+    def status(self) -> dict[str, Any]:
+        """The agent's counts. Any thread may ask, also while another one waits for a batch."""
+        return ask_status(self.socket, self.token)
 
     def close(self) -> None:
         """Let the agent give back what it holds, and see it end."""
         self._agent.close()
         _reap(self._process)
-        shutil.rmtree(Path(self.socket).parent, ignore_errors=True)
+        self._folder.remove()
+
+
+def ask_status(socket: str, token: str) -> dict[str, Any]:
+    """The counts of an agent on this host; ``pubsub_backlog_count`` is what it has received and not acknowledged."""
+    counts: dict[str, Any] = json.loads(_native.agent_status(socket, token))
+    return counts | {"pubsub_backlog_count": counts["leased"]}
 
 
 @contextmanager
-def _removed_on_error(folder: Path) -> Iterator[None]:
+def _removed_on_error(folder: AgentFolder) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        folder.remove()
         raise
 
 
@@ -144,15 +191,6 @@ def _reap(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-def _private_folder() -> Path:
-    """A folder that only this user can enter, with a path short enough for a socket."""
-    folder = tempfile.mkdtemp(prefix="solstice-")
-    if len(folder) > _LONGEST_SOCKET_FOLDER:
-        shutil.rmtree(folder)
-        folder = tempfile.mkdtemp(prefix="solstice-", dir="/tmp")
-    return Path(folder)
 
 
 def _lift_limits() -> None:

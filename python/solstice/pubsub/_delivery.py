@@ -19,7 +19,7 @@ class Delivery(Protocol):
     def partitions(self, end: dict[str, Any]) -> Sequence[AgentPart | LogPart]:
         """The parts of the batch that ends at ``end``."""
 
-    def status(self) -> dict[str, int]:
+    def status(self) -> dict[str, Any]:
         """Counts, for the query's progress."""
 
 
@@ -58,7 +58,7 @@ class AgentDelivery:
             )
         return parts_of(agent, batch)
 
-    def status(self) -> dict[str, int]:
+    def status(self) -> dict[str, Any]:
         """The agent's counts."""
         return self._agent.status()
 
@@ -66,7 +66,10 @@ class AgentDelivery:
 def parts_of(agent: AgentProcess, batch: Batch) -> list[AgentPart]:
     """The parts of a batch that the agent has cut."""
     epoch, seq = batch.end["epoch"], batch.end["seq"]
-    return [AgentPart(agent.socket, agent.token, epoch, seq, index, rows) for index, rows in enumerate(batch.parts)]
+    return [
+        AgentPart(agent.socket, agent.host, agent.port, agent.token, epoch, seq, index, rows)
+        for index, rows in enumerate(batch.parts)
+    ]
 
 
 def _refuse_logged(offset: dict[str, Any]) -> None:

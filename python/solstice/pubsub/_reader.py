@@ -9,13 +9,19 @@ file keeps to Spark's order of calls.
 import gc
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 
 from solstice._core.options import OptionValues
 from solstice.errors import PartUnavailableError, UnsupportedTriggerError
+from solstice.pubsub import _cluster
 from solstice.pubsub._admin import ensure_subscription
 from solstice.pubsub._agent import AgentProcess
 from solstice.pubsub._connection import connection
@@ -26,11 +32,14 @@ from solstice.pubsub._options import resource_name
 from solstice.pubsub._parts import AgentPart, LogPart
 from solstice.pubsub._shape import Shape
 
+if TYPE_CHECKING:
+    from solstice._core.metrics import MetricsEndpoint
+
 # Without a wait Spark asks 65 times a second when there is nothing to read.
 _IDLE_WAIT_MS = 500
 
 
-class PubSubStreamReader(DataSourceStreamReader):  # type: ignore[misc]
+class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """Spark's view of a subscription. The agent starts with the first ``latestOffset``, in the planner only."""
 
     def __init__(self, values: OptionValues, shape: Shape) -> None:
@@ -42,6 +51,9 @@ class PubSubStreamReader(DataSourceStreamReader):  # type: ignore[misc]
             check_location(values["logPath"])
         self._agent: AgentProcess | None = None
         self._delivery: Delivery | None = None
+        self._metrics: MetricsEndpoint | None = None
+        self._cluster: _cluster.Driver | None = None
+        self._available_now = False
 
     def initialOffset(self) -> dict[str, Any]:
         """Asked more than once: constant."""
@@ -51,20 +63,33 @@ class PubSubStreamReader(DataSourceStreamReader):  # type: ignore[misc]
         """A row limit: with none, Spark could not tell a stream from a single batch."""
         return ReadMaxRows(self._values["maxMessagesPerTrigger"])
 
+    def prepareForTriggerAvailableNow(self) -> None:
+        """This run ends when all has been read that is there when its agent starts."""
+        self._available_now = True
+
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """What follows ``start``, which is durable now; ``start`` itself when there is nothing."""
+        """What follows ``start``, which is durable now; ``start`` itself when there is nothing.
+
+        For availableNow "nothing" is the end of the query: it is said when the subscription is drained, and only then.
+        """
         if isinstance(limit, ReadAllAvailable):
             raise UnsupportedTriggerError(
-                "this trigger reads one batch and never comes back, so that nothing would ever be acknowledged.",
-                remedy="Use .trigger(processingTime=...), which is also the default.",
+                "this trigger (once, or availableNow next to a source that cannot do it) reads one batch and never "
+                "comes back, so that nothing would ever be acknowledged.",
+                remedy="Use .trigger(availableNow=True), which reads all there is and ends, with sources that support "
+                "it; or .trigger(processingTime=...).",
             )
-        end = self._deliver().next(
-            start,
-            max_rows=limit.max_rows,
-            max_bytes=self._values["maxBytesPerTrigger"],
-            max_parts=self._values["numPartitions"] or os.cpu_count() or 1,
-            wait_ms=_IDLE_WAIT_MS,
-        )
+        delivery, agent, end = self._deliver(), self._agent, None
+        while agent is not None and not agent.drained:
+            end = delivery.next(
+                start,
+                max_rows=limit.max_rows,
+                max_bytes=self._values["maxBytesPerTrigger"],
+                max_parts=self._values["numPartitions"] or self._driver().cores,
+                wait_ms=_IDLE_WAIT_MS,
+            )
+            if end is not None or not self._available_now:
+                break
         return start if end is None else end  # the same object: Spark compares the JSON text
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -75,6 +100,10 @@ class PubSubStreamReader(DataSourceStreamReader):  # type: ignore[misc]
         """The delivery of this life, which begins here."""
         if self._agent is None:
             self._agent = self._start_agent()
+            if self._values["metricsPort"]:
+                from solstice.pubsub._metrics import serve_metrics
+
+                self._metrics = serve_metrics(self._subscription, self._agent.status, self._values["metricsPort"])
         if self._delivery is None:
             log = self._values["delivery"] == "log"
             self._delivery = (
@@ -88,7 +117,19 @@ class PubSubStreamReader(DataSourceStreamReader):  # type: ignore[misc]
         # The log drops messages that it has seen.
         always = ("message_id",) if self._values["delivery"] == "log" else ()
         selection = self._shape.selection(always)
-        return AgentProcess.start(self._subscription, connection(self._values), self._values, selection)
+        return AgentProcess.start(
+            self._subscription,
+            connection(self._values),
+            self._values,
+            selection,
+            cluster=self._driver(),
+            available_now=self._available_now,
+        )
+
+    def _driver(self) -> _cluster.Driver:
+        if self._cluster is None:
+            self._cluster = _cluster.driver()
+        return self._cluster
 
     def read(self, partition: AgentPart | LogPart | None) -> Iterator[Any]:
         """Stream one part; runs in a worker, which shares nothing with the planner."""
@@ -103,7 +144,7 @@ class PubSubStreamReader(DataSourceStreamReader):  # type: ignore[misc]
             raise PartUnavailableError(str(error)) from error
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """The agent's counts; they stand in the query's progress."""
+        """The agent's counts; they stand in the query's progress as ``latestOffset``."""
         return None if self._delivery is None else self._delivery.status()
 
     def stop(self) -> None:
@@ -112,6 +153,9 @@ class PubSubStreamReader(DataSourceStreamReader):  # type: ignore[misc]
             self._agent.close()
             self._agent = None
             self._delivery = None
+        if self._metrics is not None:
+            self._metrics.stop()
+            self._metrics = None
 
 
 _frozen_pid = 0

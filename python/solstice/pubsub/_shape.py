@@ -156,7 +156,7 @@ class Shape:
 
         ``origin`` names the part: dead letters carry it. They are published when the last row has been given.
         """
-        names = self.schema.names
+        names, raw = self.schema.names, self._checked(raw)
         if self.payload is None:
             for batch in raw:
                 yield batch if batch.schema.names == names else batch.select(names)
@@ -171,6 +171,20 @@ class Shape:
                     projected = projection.project(batch)
                     letters.add(batch, projected)
                     yield from _some(projected.batch.select(names))
+
+    def _checked(self, raw: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        """A log may still hold batches of the time before the query was changed."""
+        selection = self.selection()
+        for batch in raw:
+            for name in (*selection.columns, *selection.attribute_columns):
+                if name not in batch.schema.names:
+                    raise ConfigError(
+                        f"a batch of this query was kept without the column {name!r}, which the query asks for now.",
+                        option="columns",
+                        value=name,
+                        remedy="Run the query as it was until it has read what is kept, then change it.",
+                    )
+            yield batch
 
 
 def _some(batch: "pa.RecordBatch") -> "Iterator[pa.RecordBatch]":

@@ -1,9 +1,7 @@
 """``spark.readStream.format("pubsub")`` on a real Spark and the emulator."""
 
 import json
-import os
-import subprocess
-import sys
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +14,7 @@ import pytest
 from processes import descendants
 from solstice.pubsub import publish
 from solstice.testing import PubSubEmulator
+from spark_driver import spark_driver
 
 pytestmark = pytest.mark.spark
 
@@ -169,8 +168,7 @@ def test_a_wrong_subscription_and_a_trigger_that_never_acks_fail_the_query_with_
     for number, (writer, expected) in enumerate(
         (
             (wrong.writeStream, "projects/test/subscriptions/nobody"),
-            (once.writeStream.trigger(once=True), "processingTime"),
-            (once.writeStream.trigger(availableNow=True), "processingTime"),
+            (once.writeStream.trigger(once=True), "availableNow=True"),
         )
     ):
         query = writer.format("noop").option("checkpointLocation", str(tmp_path / str(number))).start()
@@ -180,37 +178,12 @@ def test_a_wrong_subscription_and_a_trigger_that_never_acks_fail_the_query_with_
 
 def test_workers_that_are_not_forked_and_not_reused_lose_nothing(emulator, tmp_path) -> None:
     """These settings belong to a Spark context, so that this needs one of its own."""
-    program = """
-import os, sys, time
-from solstice._core.java import spark_environment
-os.environ.update(spark_environment())
-from pyspark.sql import SparkSession
-address, subscription, folder = sys.argv[1:]
-spark = (SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    .config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
-    .config("spark.python.use.daemon", "false").config("spark.python.worker.reuse", "false").getOrCreate())
-frame = spark.readStream.format("pubsub").option("subscriptionId", subscription).option("emulatorHost", address).load()
-query = (frame.selectExpr("cast(data as string) as event").writeStream.format("parquet")
-    .option("path", folder + "/out").option("checkpointLocation", folder + "/checkpoint").start())
-print("started", flush=True)
-sys.stdin.read()
-query.stop()
-spark.stop()
-"""
     sent = send(emulator, 0, 3_000)
-    driver = subprocess.Popen(
-        [sys.executable, "-c", program, emulator.address, SUBSCRIPTION, str(tmp_path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        env=os.environ,
-    )
-    try:
-        deadline = time.monotonic() + 120
-        while not is_settled(emulator, 3_000):
-            assert driver.poll() is None, driver.communicate()[1].decode()[-4_000:]
-            assert time.monotonic() < deadline, "not everything was acknowledged in time"
-            time.sleep(0.2)
-    finally:
-        driver.communicate(b"")
+    settings = {"spark.python.use.daemon": "false", "spark.python.worker.reuse": "false"}
+    options = {"subscriptionId": SUBSCRIPTION, "emulatorHost": emulator.address}
+    with spark_driver(tmp_path, "local[2]", options, settings) as driver:
+        driver.wait_until(lambda: is_settled(emulator, 3_000))
     assert sorted(stored(tmp_path)) == sorted(sent)
+    # The agent's records are in the driver's log.
+    assert re.search(rf"INFO solstice\.native\.agent\.server: agent \S+ pulls from {SUBSCRIPTION}", driver.log())
+    assert re.search(r"agent \S+ gave back \d+ messages and ends with its planner", driver.log())

@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
-import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from processes import descendants
+from pubsub_agents import START, SUBSCRIPTION, TOPIC, agent_process, cut, read, reading, send, serving, wait_until
 from solstice.errors import (
     AgentLostError,
     NotFoundError,
@@ -26,77 +26,34 @@ from solstice.errors import (
     UnavailableError,
     UnsupportedTriggerError,
 )
-from solstice.pubsub import publish
-from solstice.pubsub._options import SOURCE_OPTIONS
 from solstice.pubsub._reader import PubSubStreamReader
-from solstice.pubsub._shape import Shape
 from solstice.testing import PubSubEmulator
-
-TOPIC = "projects/test/topics/events"
-SUBSCRIPTION = "projects/test/subscriptions/events"
-START = {"epoch": "", "seq": 0}
 
 
 @pytest.fixture
 def emulator() -> Iterator[PubSubEmulator]:
-    with PubSubEmulator() as emulator:
-        emulator.create_topic(TOPIC)
-        emulator.create_subscription(SUBSCRIPTION, TOPIC)
+    with serving() as emulator:
         yield emulator
 
 
 @pytest.fixture
 def new_reader(emulator: PubSubEmulator) -> Iterator[Callable[..., PubSubStreamReader]]:
-    readers = []
+    with contextlib.ExitStack() as stack:
 
-    def build(*, started: bool = True, **options: str) -> PubSubStreamReader:
-        """A reader; started while the subscription is empty, its first cut is none."""
-        given = {"subscriptionId": SUBSCRIPTION, "emulatorHost": emulator.address} | options
-        readers.append(PubSubStreamReader(SOURCE_OPTIONS.parse(given), Shape()))
-        if started:
-            assert readers[-1].latestOffset(START, ReadMaxRows(10)) == START
-        return readers[-1]
+        def build(*, started: bool = True, **options: str) -> PubSubStreamReader:
+            """A reader; started while the subscription is empty, its first cut is none."""
+            reader = stack.enter_context(reading(emulator, **options))
+            if started:
+                assert reader.latestOffset(START, ReadMaxRows(10)) == START
+            return reader
 
-    yield build
-    for reader in readers:
-        reader.stop()
-
-
-def send(emulator: PubSubEmulator, first: int, count: int) -> set[bytes]:
-    payloads = [f"event-{number}".encode() for number in range(first, first + count)]
-    assert publish(TOPIC, pa.table({"data": payloads}), emulator_host=emulator.address).published == count
-    return set(payloads)
-
-
-def cut_all(reader: PubSubStreamReader, start: dict, rows: int, limit: int = 100_000) -> tuple[dict, list]:
-    """Cut once the agent has received ``rows`` rows."""
-    wait_until(lambda: reader.reportLatestOffset()["received"] >= rows)
-    end = reader.latestOffset(start, ReadMaxRows(limit))
-    return end, list(reader.partitions(start, end))
-
-
-def read(reader: PubSubStreamReader, partitions: list) -> list[bytes]:
-    return [
-        value for partition in partitions for batch in reader.read(partition) for value in batch["data"].to_pylist()
-    ]
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.02)
-
-
-def agent_process(reader: PubSubStreamReader) -> psutil.Process:
-    assert reader._agent is not None
-    return psutil.Process(reader._agent._process.pid)
+        yield build
 
 
 def test_a_batch_is_read_whole_and_acked_only_when_the_next_one_is_asked_for(emulator, new_reader) -> None:
     reader = new_reader()
     sent = send(emulator, 0, 1_000)
-    end, partitions = cut_all(reader, START, 1_000)
+    end, partitions = cut(reader, START, 1_000)
     assert set(read(reader, partitions)) == sent
     reader.commit(end)
     assert emulator.counters(SUBSCRIPTION)["acked"] == 0
@@ -108,7 +65,7 @@ def test_a_batch_is_read_whole_and_acked_only_when_the_next_one_is_asked_for(emu
 def test_every_attempt_reads_the_same_rows_also_when_more_has_come(emulator, new_reader) -> None:
     reader = new_reader()
     send(emulator, 0, 500)
-    end, partitions = cut_all(reader, START, 500, limit=500)
+    end, partitions = cut(reader, START, 500, limit=500)
     first = read(reader, partitions)
     send(emulator, 500, 500)
     wait_until(lambda: reader.reportLatestOffset()["received"] == 1_000)
@@ -119,7 +76,7 @@ def test_every_attempt_reads_the_same_rows_also_when_more_has_come(emulator, new
 def test_a_start_that_is_not_the_last_batch_acks_nothing_and_gives_the_batch_back(emulator, new_reader) -> None:
     reader = new_reader()
     send(emulator, 0, 100)
-    cut_all(reader, START, 100)
+    cut(reader, START, 100)
     reader.latestOffset({"epoch": "another-life", "seq": 1}, ReadMaxRows(10))
     wait_until(lambda: emulator.counters(SUBSCRIPTION)["nacked"] >= 100)
     assert emulator.counters(SUBSCRIPTION)["acked"] == 0
@@ -137,7 +94,7 @@ def test_a_batch_of_another_life_is_planned_empty(new_reader) -> None:
 def test_numbers_go_on_from_a_start_of_another_life(emulator, new_reader) -> None:
     reader = new_reader()
     send(emulator, 0, 10)
-    end, _ = cut_all(reader, {"epoch": "another-life", "seq": 41}, 10)
+    end, _ = cut(reader, {"epoch": "another-life", "seq": 41}, 10)
     assert end["seq"] == 42
     assert end["epoch"] not in ("", "another-life")
 
@@ -149,7 +106,7 @@ def test_a_limit_of_rows_bounds_a_batch_and_leaves_the_rest_for_the_next(emulato
     seen: list[bytes] = []
     start = START
     while len(seen) < 1_000:
-        end, partitions = cut_all(reader, start, 1_000, limit=300)
+        end, partitions = cut(reader, start, 1_000, limit=300)
         rows = read(reader, partitions)
         assert len(rows) <= 300
         seen += rows
@@ -160,7 +117,7 @@ def test_a_limit_of_rows_bounds_a_batch_and_leaves_the_rest_for_the_next(emulato
 def test_many_rows_are_spread_over_the_partitions(emulator, new_reader) -> None:
     reader = new_reader(numPartitions="3")
     sent = send(emulator, 0, 30_000)
-    _, partitions = cut_all(reader, START, 30_000)
+    _, partitions = cut(reader, START, 30_000)
     assert [partition.rows for partition in partitions] == [10_000] * 3
     assert set(read(reader, partitions)) == sent
 
@@ -168,7 +125,7 @@ def test_many_rows_are_spread_over_the_partitions(emulator, new_reader) -> None:
 def test_the_agent_dies_with_its_planner_and_gives_back_what_it_holds(emulator, new_reader) -> None:
     reader = new_reader()
     send(emulator, 0, 2_500)
-    cut_all(reader, START, 2_500)
+    cut(reader, START, 2_500)
     agent = agent_process(reader)
     began = time.monotonic()
     reader.stop()
@@ -215,6 +172,10 @@ def agent_of(process: subprocess.Popen[bytes]) -> psutil.Process:
     return found[0]
 
 
+def agent_folders(folder: Path) -> list[Path]:
+    return list(folder.glob("solstice-*/*"))
+
+
 def ended(process: psutil.Process) -> bool:
     return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
@@ -232,12 +193,12 @@ def test_a_planner_that_is_killed_leaves_nothing_behind(emulator, short_folder) 
         assert process.stdout is not None
         assert process.stdout.readline() == b"pulling\n"
         agent = agent_of(process)
-        assert list(short_folder.iterdir())
+        assert agent_folders(short_folder)
         process.kill()
         wait_until(lambda: ended(agent), seconds=2.0)
     wait_until(lambda: emulator.counters(SUBSCRIPTION)["outstanding"] == 0, seconds=1.0)
     assert emulator.counters(SUBSCRIPTION)["acked"] == 0
-    assert list(short_folder.iterdir()) == []
+    assert agent_folders(short_folder) == []
 
 
 def test_an_agent_that_is_still_connecting_ends_with_its_planner(short_folder) -> None:
@@ -249,7 +210,7 @@ def test_an_agent_that_is_still_connecting_ends_with_its_planner(short_folder) -
             process.kill()
             wait_until(lambda: ended(agent), seconds=3.0)
             connection.close()
-    assert list(short_folder.iterdir()) == []
+    assert agent_folders(short_folder) == []
 
 
 def test_an_agent_whose_log_nobody_reads_ends_with_its_planner(emulator, short_folder) -> None:
@@ -261,7 +222,7 @@ def test_an_agent_whose_log_nobody_reads_ends_with_its_planner(emulator, short_f
     os.set_blocking(writing, True)
     with planner(emulator.address, short_folder, stderr=writing) as process:
         agent = agent_of(process)
-        wait_until(lambda: len(list(short_folder.glob("*/agent.sock"))) == 1)
+        wait_until(lambda: len(list(short_folder.glob("*/*/agent.sock"))) == 1)
         process.kill()
         wait_until(lambda: ended(agent), seconds=5.0)
     os.close(reading)
@@ -277,7 +238,7 @@ def test_an_agent_that_cannot_start_says_where_the_reason_is(new_reader, monkeyp
 def test_a_dead_agent_fails_the_query_and_says_that_nothing_is_lost(emulator, new_reader) -> None:
     reader = new_reader()
     send(emulator, 0, 10)
-    end, partitions = cut_all(reader, START, 10)
+    end, partitions = cut(reader, START, 10)
     os.kill(agent_process(reader).pid, signal.SIGKILL)
     with pytest.raises(AgentLostError, match="Nothing is lost"):
         reader.latestOffset(end, ReadMaxRows(10))
@@ -299,7 +260,7 @@ def test_a_part_that_the_agent_does_not_know_is_an_error(emulator, new_reader) -
 
     reader = new_reader()
     send(emulator, 0, 10)
-    _, [partition] = cut_all(reader, START, 10)
+    _, [partition] = cut(reader, START, 10)
     for wrong in ({"index": 1}, {"seq": 9}, {"epoch": "another-life"}, {"token": "guess"}, {"rows": 11}):
         with pytest.raises(PartUnavailableError):
             read(reader, [replace(partition, **wrong)])
@@ -309,7 +270,7 @@ def test_a_part_that_the_agent_does_not_know_is_an_error(emulator, new_reader) -
 def test_a_partition_does_not_show_its_token(emulator, new_reader) -> None:
     reader = new_reader()
     send(emulator, 0, 10)
-    _, [partition] = cut_all(reader, START, 10)
+    _, [partition] = cut(reader, START, 10)
     assert partition.token not in repr(partition)
     assert pickle.loads(pickle.dumps(partition)) == partition
 
@@ -324,7 +285,7 @@ def test_an_unused_reader_can_be_pickled_and_starts_nothing(new_reader) -> None:
 def test_leases_are_extended_for_as_long_as_rows_are_held(emulator, new_reader) -> None:
     reader = new_reader(ackDeadline="10s")
     send(emulator, 0, 100)
-    end, _ = cut_all(reader, START, 100)
+    end, _ = cut(reader, START, 100)
     send(emulator, 100, 100)  # stays in the buffer
     time.sleep(12)  # longer than the lease: the point of this test is the passing of time
     counters = emulator.counters(SUBSCRIPTION)
@@ -334,7 +295,7 @@ def test_leases_are_extended_for_as_long_as_rows_are_held(emulator, new_reader) 
 
 
 def test_a_trigger_that_never_comes_back_is_refused(new_reader) -> None:
-    with pytest.raises(UnsupportedTriggerError, match="processingTime"):
+    with pytest.raises(UnsupportedTriggerError, match="availableNow=True"):
         new_reader(started=False).latestOffset(START, ReadAllAvailable())
 
 
@@ -383,7 +344,7 @@ def test_streams_come_back_when_the_emulator_does(new_reader, emulator) -> None:
         again.create_subscription(SUBSCRIPTION, TOPIC)
         sent = send(again, 0, 1_000)
         wait_until(lambda: reader.reportLatestOffset()["received"] >= 1_000, seconds=20)
-        _, partitions = cut_all(reader, START, 1_000)
+        _, partitions = cut(reader, START, 1_000)
         assert set(read(reader, partitions)) == sent
         assert reader.reportLatestOffset()["reconnects"] >= 1
         reader.stop()

@@ -113,6 +113,11 @@ impl Book {
         (ticket, settled)
     }
 
+    /// The batch that was cut for `start` before, if there is one.
+    pub fn known(&self, start: &Offset) -> Option<&Cut> {
+        self.cuts.iter().find(|cut| cut.start == *start)
+    }
+
     /// The batch that follows `start`: the one that was cut for it before (rule 4), a new one, or None when there is
     /// nothing to cut. No row whose lease has ended gets into a new one (rule 7).
     pub fn cut(&mut self, start: &Offset, limits: CutLimits, now: Instant) -> Option<&Cut> {

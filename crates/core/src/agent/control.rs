@@ -12,10 +12,12 @@ use crate::agent::book::Offset;
 use crate::agent::frame;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pubsub::connection::Connection;
-use crate::pubsub::puller::Stats;
 
 /// Far longer than any answer takes: an agent that is silent for so long is stuck.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(60);
+
+/// Disks can be slow.
+const WRITE_DEADLINE: Duration = Duration::from_secs(600);
 
 /// The first message: what the agent is to do.
 #[derive(Clone, Serialize, Deserialize)]
@@ -40,10 +42,16 @@ pub struct Config {
     pub columns: Option<Vec<String>>,
     /// Attributes that are columns of their own.
     pub attribute_columns: Vec<String>,
-    /// Where workers connect.
+    /// More parts than asked for, if the executors have more cores.
+    pub grow_parts: bool,
+    /// Where workers on this host connect.
     pub socket: PathBuf,
+    /// Where the agent listens for workers on other hosts, as (host, port).
+    pub tcp: Option<(String, u16)>,
     /// What workers must show.
     pub token: String,
+    /// Set, the run ends when nothing that was published before its start has come for so long.
+    pub available_now_idle_ms: Option<u64>,
 }
 
 /// A request of the planner.
@@ -63,6 +71,13 @@ pub enum Request {
         /// How long to wait for rows when there are none.
         wait_ms: u64,
     },
+    /// Write the parts of the batch that ends here to files of this machine, as Arrow files.
+    Write {
+        /// Where it ends.
+        end: Offset,
+        /// One for each part.
+        files: Vec<PathBuf>,
+    },
     /// The batch that ends here is safe where it was written: acknowledge it now.
     Acknowledge {
         /// Where it ends.
@@ -73,8 +88,6 @@ pub enum Request {
         /// Where it ends.
         end: Offset,
     },
-    /// Count.
-    Status,
 }
 
 /// The next batch.
@@ -86,20 +99,32 @@ pub struct Batch {
     pub parts: Vec<usize>,
 }
 
+/// What follows a batch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Next {
+    /// This batch.
+    Batch(Batch),
+    /// Nothing yet.
+    Nothing,
+    /// Nothing: all that was there at the start of the run has been read, and is acknowledged.
+    Drained,
+}
+
 /// An answer of the agent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
-    /// It pulls.
-    Ready,
-    /// The next batch, if there is anything to read.
-    Cut(Option<Batch>),
+    /// It pulls, and listens for workers of other hosts at this port.
+    Ready(Option<u16>),
+    /// What comes next.
+    Cut(Next),
+    /// The files are written, or the number and text of the error that the machine gave.
+    Written(std::result::Result<(), (i32, String)>),
     /// The acknowledgements are on their way.
     Acknowledging,
     /// Whether they all arrived in time; None while they are under way.
     Confirmed(Option<bool>),
-    /// The counts.
-    Status(Stats),
     /// It cannot go on, or not do this.
     Failed(Error),
 }
@@ -107,23 +132,36 @@ pub enum Reply {
 /// The planner's end of the control socket. The agent lives until this is dropped.
 pub struct AgentClient {
     stream: UnixStream,
+    /// Where workers of other hosts find the agent.
+    pub port: Option<u16>,
 }
 
 impl AgentClient {
     /// Tell a newborn agent what to do, and wait until it pulls.
     pub fn start(stream: UnixStream, config: &Config) -> Result<Self> {
         stream.set_read_timeout(Some(ANSWER_DEADLINE)).map_err(lost)?;
-        let mut client = Self { stream };
+        let mut client = Self { stream, port: None };
         match client.ask(config)? {
-            Reply::Ready => Ok(client),
+            Reply::Ready(port) => Ok(Self { port, ..client }),
             other => Err(unexpected(&other)),
         }
     }
 
-    /// The batch after `start`, or None when nothing came while the agent waited.
-    pub fn cut(&mut self, request: &Request) -> Result<Option<Batch>> {
+    /// What follows a batch: the answer to [`Request::Cut`].
+    pub fn cut(&mut self, request: &Request) -> Result<Next> {
         match self.ask(request)? {
-            Reply::Cut(batch) => Ok(batch),
+            Reply::Cut(next) => Ok(next),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Write the parts of the batch that ends at `end` to files of this machine; an inner error is the machine's.
+    pub fn write(&mut self, end: Offset, files: Vec<PathBuf>) -> Result<std::result::Result<(), (i32, String)>> {
+        self.stream.set_read_timeout(Some(WRITE_DEADLINE)).map_err(lost)?;
+        let reply = self.ask(&Request::Write { end, files })?;
+        self.stream.set_read_timeout(Some(ANSWER_DEADLINE)).map_err(lost)?;
+        match reply {
+            Reply::Written(outcome) => Ok(outcome),
             other => Err(unexpected(&other)),
         }
     }
@@ -141,14 +179,6 @@ impl AgentClient {
     pub fn confirmed(&mut self, end: Offset) -> Result<Option<bool>> {
         match self.ask(&Request::Confirmed { end })? {
             Reply::Confirmed(confirmed) => Ok(confirmed),
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    /// The agent's counts.
-    pub fn status(&mut self) -> Result<Stats> {
-        match self.ask(&Request::Status)? {
-            Reply::Status(status) => Ok(status),
             other => Err(unexpected(&other)),
         }
     }

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// Control messages are small; a longer one is no control message.
-const MAX_BYTES: u32 = 16 << 20;
+pub const MAX_BYTES: u32 = 16 << 20;
 
 /// Encode a message with its length.
 pub fn encode(message: &impl Serialize) -> io::Result<Vec<u8>> {
@@ -28,27 +28,27 @@ pub fn write(target: &mut impl Write, message: &impl Serialize) -> io::Result<()
 pub fn read<T: DeserializeOwned>(source: &mut impl Read) -> io::Result<T> {
     let mut length = [0; 4];
     source.read_exact(&mut length)?;
-    let mut body = vec![0; checked(length)?];
+    let mut body = vec![0; checked(length, MAX_BYTES)?];
     source.read_exact(&mut body)?;
     Ok(serde_json::from_slice(&body)?)
 }
 
-/// Read a message without blocking the runtime.
-pub async fn read_async<T: DeserializeOwned>(source: &mut (impl AsyncRead + Unpin)) -> io::Result<T> {
+/// Read a message of at most `max_bytes` without blocking the runtime.
+pub async fn read_async<T: DeserializeOwned>(source: &mut (impl AsyncRead + Unpin), max_bytes: u32) -> io::Result<T> {
     let mut length = [0; 4];
     source.read_exact(&mut length).await?;
-    let mut body = vec![0; checked(length)?];
+    let mut body = vec![0; checked(length, max_bytes)?];
     source.read_exact(&mut body).await?;
     Ok(serde_json::from_slice(&body)?)
 }
 
-fn checked(length: [u8; 4]) -> io::Result<usize> {
+fn checked(length: [u8; 4], max_bytes: u32) -> io::Result<usize> {
     let length = u32::from_be_bytes(length);
-    if length > MAX_BYTES { Err(too_long()) } else { Ok(length as usize) }
+    if length > max_bytes { Err(too_long()) } else { Ok(length as usize) }
 }
 
 fn too_long() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "a control message of more than 16 MB")
+    io::Error::new(io::ErrorKind::InvalidData, "a control message that is too long")
 }
 
 #[cfg(test)]

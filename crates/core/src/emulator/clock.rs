@@ -49,6 +49,11 @@ impl Time {
         Self(seconds.saturating_mul(NANOS_PER_S).saturating_add(nanos))
     }
 
+    /// As Rust has it.
+    pub fn to_system_time(self) -> std::time::SystemTime {
+        std::time::SystemTime::UNIX_EPOCH + Duration::from_nanos(self.0)
+    }
+
     /// `2026-01-31T12:00:00.000+00:00`.
     pub fn to_rfc3339(self) -> String {
         let (seconds, millis) = (self.0 / NANOS_PER_S, self.0 / 1_000_000 % 1_000);

@@ -100,15 +100,21 @@ impl Service<http::Request<Body>> for PubSubService {
         let Some(method) = method_at(request.uri().path()) else {
             return refuse(Status::unimplemented(format!("The emulator does not have {}.", request.uri().path())));
         };
-        let Some(fault) = registry.faults.on_call(method) else { return route(registry, method, request) };
+        let fault = registry.faults.on_call(method).unwrap_or_default();
         Box::pin(async move {
             if let Some(delay) = fault.delay {
                 tokio::time::sleep(delay).await;
             }
-            match fault.answer {
-                Some(status) => Ok(status.into_http()),
-                None => route(registry, method, request).await,
+            if let Some(status) = fault.answer {
+                return Ok(status.into_http());
             }
+            let now = registry.clock.now();
+            let mut answer = route(registry, method, request).await?;
+            // Of the clock that tests turn; the server's own would tell another time than the messages.
+            if let Ok(date) = httpdate::fmt_http_date(now.to_system_time()).parse() {
+                answer.headers_mut().insert(http::header::DATE, date);
+            }
+            Ok(answer)
         })
     }
 }

@@ -1,8 +1,8 @@
 //! The calls of Pub/Sub over one connection. Every call has a deadline. What manages topics and subscriptions is in
 //! [`super::admin`].
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::{Buf, BufMut, Bytes};
 use tonic::client::Grpc;
@@ -28,6 +28,8 @@ const MAX_RESPONSE_BYTES: usize = 64 << 20;
 pub struct Client {
     grpc: Grpc<Channel>,
     opened: Arc<Opened>,
+    /// What the service last said the time is, and when it did.
+    told_time: Arc<Mutex<Option<(SystemTime, Instant)>>>,
 }
 
 impl Client {
@@ -35,7 +37,16 @@ impl Client {
     pub async fn connect(connection: &Connection) -> Result<Self> {
         let opened = connection.open().await?;
         let grpc = Grpc::new(opened.channel.clone()).max_decoding_message_size(MAX_RESPONSE_BYTES);
-        Ok(Self { grpc, opened })
+        Ok(Self { grpc, opened, told_time: Arc::default() })
+    }
+
+    /// What time it is for the service, by the date of its last answer; by our own clock where it gives none. Dates are
+    /// whole seconds, rounded down: this is up to a second late, never early.
+    pub fn service_time(&self) -> SystemTime {
+        match *self.told_time.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some((date, at)) => date + Duration::from_secs(1) + at.elapsed(),
+            None => SystemTime::now(),
+        }
     }
 
     /// Publish an encoded `PublishRequest` (`framed`: with the head that gRPC puts before it) within `deadline`; gives
@@ -161,7 +172,12 @@ impl Client {
                 grpc.unary(request(Bytes::new()), path, BytesCodec).await
             }
         };
-        response.map(|response| response.into_inner())
+        let response = response?;
+        let date = response.metadata().get("date").and_then(|date| date.to_str().ok());
+        if let Some(date) = date.and_then(|date| httpdate::parse_http_date(date).ok()) {
+            *self.told_time.lock().unwrap_or_else(PoisonError::into_inner) = Some((date, Instant::now()));
+        }
+        Ok(response.into_inner())
     }
 
     /// Whose calls these are, for messages.

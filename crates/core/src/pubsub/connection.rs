@@ -26,6 +26,8 @@ const STREAM_WINDOW_BYTES: u32 = 4 << 20;
 const MAX_FRAME_BYTES: u32 = 1 << 20;
 /// More than all streams together: those that nobody reads must not keep the answers to other calls away.
 const CONNECTION_WINDOW_BYTES: u32 = 1 << 30;
+/// What a refusal of 1,000 acknowledgements weighs, which names each of them in its headers; more breaks the connection.
+const HEADER_BYTES: u32 = 1 << 20;
 /// A connection that died without a word is noticed by pings that nobody answers.
 const PING_EVERY: Duration = Duration::from_secs(20);
 const PING_DEADLINE: Duration = Duration::from_secs(10);
@@ -107,6 +109,7 @@ impl Connection {
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .max_frame_size(MAX_FRAME_BYTES)
+            .http2_max_header_list_size(HEADER_BYTES)
             .http2_keep_alive_interval(PING_EVERY)
             .keep_alive_timeout(PING_DEADLINE)
             .keep_alive_while_idle(true)

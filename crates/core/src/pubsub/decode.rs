@@ -24,6 +24,8 @@ pub struct Decoded {
     pub ack_ids: StringArray,
     /// What the rows weigh, for budgets.
     pub bytes: usize,
+    /// Whether one of them was published before the builder's moment.
+    pub early: bool,
 }
 
 /// What a response said besides its rows.
@@ -43,6 +45,8 @@ pub struct ChunkBuilder {
     ack_ids: Values,
     bytes: usize,
     max_rows: usize,
+    moment: Option<(i64, i32)>,
+    early: bool,
 }
 
 impl Default for ChunkBuilder {
@@ -54,7 +58,21 @@ impl Default for ChunkBuilder {
 impl ChunkBuilder {
     /// Rows of the selected columns, in chunks of at most `max_rows`.
     pub fn new(selection: Selection, max_rows: usize) -> Self {
-        Self { columns: Columns::new(selection), ack_ids: Values::default(), bytes: 0, max_rows: max_rows.max(1) }
+        Self {
+            columns: Columns::new(selection),
+            ack_ids: Values::default(),
+            bytes: 0,
+            max_rows: max_rows.max(1),
+            moment: None,
+            early: false,
+        }
+    }
+
+    /// The same, telling chunks with a row that was published before `moment` (seconds and nanoseconds since 1970).
+    #[must_use]
+    pub fn telling_early(mut self, moment: Option<(i64, i32)>) -> Self {
+        self.moment = moment;
+        self
     }
 
     /// How many rows are waiting.
@@ -78,8 +96,8 @@ impl ChunkBuilder {
         }
         // Both are finished before an error of one ends this, so that the next chunk starts empty.
         let (rows, ack_ids) = (self.columns.finish(), self.ack_ids.finish_text(None));
-        let bytes = std::mem::take(&mut self.bytes);
-        Ok(Some(Decoded { rows: rows?, ack_ids: ack_ids?, bytes }))
+        let (bytes, early) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.early));
+        Ok(Some(Decoded { rows: rows?, ack_ids: ack_ids?, bytes, early }))
     }
 
     /// Append a `ReceivedMessage`; returns how often Pub/Sub says it was delivered, 0 where it does not count.
@@ -105,6 +123,7 @@ impl ChunkBuilder {
             }
         }
         self.columns.end_row(&row)?;
+        self.early |= self.moment.is_some_and(|moment| row.publish_time.is_none_or(|time| time < moment));
         self.ack_ids.push(ack_id);
         Ok(row.delivery_attempt)
     }
@@ -116,7 +135,7 @@ impl ChunkBuilder {
                 DATA => row.data = fields.bytes()?,
                 ATTRIBUTE if self.columns.wants_attributes() => self.parse_attribute(fields.bytes()?)?,
                 MESSAGE_ID => row.message_id = fields.bytes()?,
-                PUBLISH_TIME if self.columns.wants_publish_time() => {
+                PUBLISH_TIME if self.moment.is_some() || self.columns.wants_publish_time() => {
                     let time = row.publish_time.get_or_insert_default();
                     parse_time(fields.bytes()?, time)?;
                 }

@@ -111,6 +111,7 @@ pub struct Ledger {
     taken_bytes: usize,
     acking: usize,
     next_ticket: u64,
+    early_until: u64,
     counters: Counters,
 }
 
@@ -135,6 +136,7 @@ impl Ledger {
             taken_bytes: 0,
             acking: 0,
             next_ticket: 0,
+            early_until: 0,
             counters: Counters::default(),
         }
     }
@@ -158,6 +160,9 @@ impl Ledger {
     /// Take received rows.
     pub fn add(&mut self, decoded: Decoded, received_at: Instant) {
         self.counters.received += decoded.rows.num_rows() as u64;
+        if decoded.early {
+            self.early_until = self.counters.received;
+        }
         let lease = Lease::new(decoded.ack_ids, received_at, self.first_lease());
         self.push_back(Chunk { rows: decoded.rows, lease, bytes: decoded.bytes });
     }
@@ -170,6 +175,17 @@ impl Ledger {
     /// Whether there is something to take.
     pub fn has_rows(&self) -> bool {
         !self.buffer.is_empty()
+    }
+
+    /// Whether the buffer may have a row that was published before the moment its chunks tell of: rows leave it in the
+    /// order of their coming, so that counting is enough.
+    pub fn has_early_rows(&self) -> bool {
+        self.counters.received - (self.buffered as u64) < self.early_until
+    }
+
+    /// Messages in the buffer, and their bytes.
+    pub fn buffered(&self) -> (usize, usize) {
+        (self.buffered, self.buffered_bytes)
     }
 
     /// Bytes of messages held, in the buffer or taken.

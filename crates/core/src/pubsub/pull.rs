@@ -24,6 +24,8 @@ pub trait Inbox: Send + Sync {
     fn room(&self) -> impl Future<Output = ()> + Send;
     /// Take a response.
     fn receive(&self, response: &[u8]) -> Result<()>;
+    /// The service has taken the first request.
+    fn opened(&self);
     /// The stream broke and will be opened again.
     fn reconnecting(&self);
 }
@@ -67,6 +69,7 @@ async fn pull_once(
         opened = client.streaming_pull(ReceiverStream::new(receiver)) => opened.map_err(failed)?,
         () = closed(closing) => return Ok(()),
     };
+    inbox.opened();
     loop {
         let response = async {
             inbox.room().await;

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use arrow_array::{Array, StringArray};
 use serde::{Deserialize, Serialize};
@@ -23,6 +23,10 @@ use crate::pubsub::wire::StreamingPullRequest;
 
 /// How often leases are looked at.
 const LEASE_TICK: Duration = Duration::from_secs(1);
+/// The clocks of the service's many servers differ: what is published so soon after the start counts as before it.
+const SKEW_MARGIN: Duration = Duration::from_secs(1);
+/// A stream that has been opening for so long is taken for open: the service may say nothing before the first message.
+const OPENING: Duration = Duration::from_secs(10);
 
 /// What to pull, and how.
 #[derive(Clone, Debug)]
@@ -43,6 +47,8 @@ pub struct PullerOptions {
     pub batch_rows: usize,
     /// How long a batch that is not full waits for more rows.
     pub linger: Duration,
+    /// Tell rows that were published before the start of the puller from later ones.
+    pub tell_early: bool,
 }
 
 /// What a puller can tell of itself.
@@ -68,12 +74,24 @@ struct Stream {
     open: Mutex<Open>,
     rows: AtomicUsize,
     bytes: AtomicUsize,
+    link: Mutex<Link>,
+}
+
+/// How a stream stands with the service.
+#[derive(Clone, Copy)]
+enum Link {
+    /// It is being opened since then.
+    Opening(Instant),
+    /// What there is to receive comes.
+    Open,
+    /// It broke, and waits before it is opened again.
+    Broken,
 }
 
 impl Stream {
     fn new(builder: ChunkBuilder) -> Self {
         let open = Mutex::new(Open { builder, since: None });
-        Self { open, rows: AtomicUsize::new(0), bytes: AtomicUsize::new(0) }
+        Self { open, rows: AtomicUsize::new(0), bytes: AtomicUsize::new(0), link: Mutex::new(Link::Broken) }
     }
 
     fn weigh(&self, open: &Open) {
@@ -113,7 +131,12 @@ impl<B: AsMut<Ledger> + Send + 'static> Puller<B> {
     pub async fn start(client: Client, options: PullerOptions, mut book: B) -> Result<Self> {
         let found = client.check_subscription(&options.subscription).await?;
         book.as_mut().set_exactly_once(found.is_some_and(|found| found.enable_exactly_once_delivery));
-        let stream = |_| Stream::new(ChunkBuilder::new(options.selection.clone(), options.batch_rows));
+        let early = options.tell_early.then(|| client.service_time() + SKEW_MARGIN).map(|moment| {
+            let since = moment.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            (since.as_secs() as i64, since.subsec_nanos() as i32)
+        });
+        let builder = || ChunkBuilder::new(options.selection.clone(), options.batch_rows).telling_early(early);
+        let stream = |_| Stream::new(builder());
         let shared = Arc::new(Shared {
             settler: Settler::new(client.clone(), options.subscription.clone()),
             book: Mutex::new(book),
@@ -141,6 +164,28 @@ impl<B: AsMut<Ledger> + Send + 'static> Puller<B> {
     /// Put all that has come into the ledger, also batches that are not full.
     pub fn collect(&self) {
         self.shared.close_open(Duration::ZERO);
+    }
+
+    /// Rows in the buffer, and their bytes, also of batches that are not full.
+    pub fn waiting(&self) -> (usize, usize) {
+        let (open, buffered) = (self.shared.open(), lock(&self.shared.book).as_mut().buffered());
+        (open.0 + buffered.0, open.1 + buffered.1)
+    }
+
+    /// Whether as much is held as may be, so that nothing more can come.
+    pub fn is_full(&self) -> bool {
+        let ((rows, bytes), options) = (self.shared.held(), &self.shared.options);
+        rows >= options.max_outstanding_messages.unsigned_abs() || bytes >= options.max_outstanding_bytes.unsigned_abs()
+    }
+
+    /// How often a stream broke; None while one is not open.
+    pub fn breaks(&self) -> Option<u64> {
+        let is_open = |stream: &Stream| match *lock(&stream.link) {
+            Link::Open => true,
+            Link::Opening(since) => since.elapsed() >= OPENING,
+            Link::Broken => false,
+        };
+        self.shared.streams.iter().all(is_open).then(|| self.shared.reconnects.load(Ordering::Relaxed))
     }
 
     /// Why it pulls no more, if so.
@@ -349,15 +394,16 @@ impl<B: AsMut<Ledger> + Send + 'static> Shared<B> {
 
     /// Whether less is held than may be.
     fn has_room(&self) -> bool {
+        let ((rows, bytes), options) = (self.held(), &self.options);
+        rows <= options.max_outstanding_messages.unsigned_abs() && bytes <= options.max_outstanding_bytes.unsigned_abs()
+    }
+
+    /// Messages held, and their bytes.
+    fn held(&self) -> (u64, u64) {
         let (open_rows, open_bytes) = self.open();
-        let (rows, bytes) = {
-            let mut book = lock(&self.book);
-            let ledger = book.as_mut();
-            (ledger.held_rows() + open_rows, ledger.held_bytes() + open_bytes)
-        };
-        let options = &self.options;
-        rows as u64 <= options.max_outstanding_messages.unsigned_abs()
-            && bytes as u64 <= options.max_outstanding_bytes.unsigned_abs()
+        let mut book = lock(&self.book);
+        let ledger = book.as_mut();
+        ((ledger.held_rows() + open_rows) as u64, (ledger.held_bytes() + open_bytes) as u64)
     }
 
     /// Notice leases that ended.
@@ -387,6 +433,7 @@ impl<B: AsMut<Ledger> + Send + 'static> Inbox for StreamInbox<B> {
         let options = &self.shared.options;
         let streams = self.shared.streams.len() as i64;
         let lease = lock(&self.shared.book).as_mut().first_lease();
+        *lock(&self.shared.streams[self.stream].link) = Link::Opening(Instant::now());
         StreamingPullRequest {
             subscription: options.subscription.clone(),
             stream_ack_deadline_seconds: lease.as_secs() as i32,
@@ -428,7 +475,12 @@ impl<B: AsMut<Ledger> + Send + 'static> Inbox for StreamInbox<B> {
         Ok(())
     }
 
+    fn opened(&self) {
+        *lock(&self.shared.streams[self.stream].link) = Link::Open;
+    }
+
     fn reconnecting(&self) {
+        *lock(&self.shared.streams[self.stream].link) = Link::Broken;
         self.shared.reconnects.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -68,6 +68,7 @@ fn options() -> PullerOptions {
         selection: Selection::new(Some(&["data".to_owned()]), &[]).unwrap(),
         batch_rows: 500,
         linger: Duration::from_millis(5),
+        tell_early: false,
     }
 }
 
