@@ -141,8 +141,8 @@ class Driver:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _check_temp_folder(self) -> None:
-        """The user's folder of agents may stay, empty; what Spark leaves is Spark's."""
-        left = sorted(str(path) for path in (self.folder / "tmp").glob("*solstice*/*"))
+        """What Spark leaves there is Spark's."""
+        left = sorted(path.name for path in (self.folder / "tmp").glob("solstice-*/*"))
         assert left == [], f"left in the temp folder: {left}"
 
     def discard(self) -> None:
