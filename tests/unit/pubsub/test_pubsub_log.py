@@ -259,17 +259,23 @@ def test_a_batch_that_spark_never_heard_of_is_planned_first_whatever_its_life(em
     assert read(second, lost_end, end) == sent[10:]
 
 
-def test_a_checkpoint_that_is_deleted_loses_nothing_and_no_number_is_used_twice(emulator, new_life) -> None:
+@pytest.mark.parametrize("rows_before", [120, 200], ids=["in the middle", "when all was read"])
+def test_a_checkpoint_that_is_deleted_loses_nothing_and_no_number_is_used_twice(
+    emulator, new_life, rows_before
+) -> None:
     query, first = Query(), new_life()
     sent = send(emulator, 0, 200)
-    while len(query.sink) < 3:
+    while len(query.rows) < rows_before:
+        query.step(first)
+    if rows_before == 200:
         query.step(first)
     first.stop()
     emulator.advance(700)
     last = query.committed["seq"]
     query.batch_id, query.committed = 100, START
+    sent += send(emulator, 200, 10)
     second = new_life()
-    wait_until(lambda: query.step(second) or (is_settled(emulator, 200) and len(set(query.rows)) == 200))
+    wait_until(lambda: query.step(second) or (is_settled(emulator, 210) and len(set(query.rows)) == 210))
     assert set(query.rows) == set(sent)
     assert query.committed["seq"] > last
 
