@@ -194,6 +194,7 @@ class Log:
         if torn:
             # Rule 3. Its writer may not be dead, only slow: should the manifest still come, it counts for nothing.
             self._torn += [name for name in torn if name not in self._torn]
+            self.check_owner()
             self._write_owner()
         consumed = [name for name, own in found.items() if f"{name}.ids" in own]
         for name in (*torn, *consumed):

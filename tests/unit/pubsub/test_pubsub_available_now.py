@@ -14,7 +14,7 @@ from pubsub_agents import START, SUBSCRIPTION, agent_process, cut, read, reading
 from solstice.pubsub._reader import PubSubStreamReader
 from solstice.testing import PubSubEmulator
 
-IDLE_S = 0.5
+IDLE_S = 0.8
 
 
 @pytest.fixture

@@ -174,7 +174,9 @@ def test_every_type_comes_out_as_spark_expects_it() -> None:
         (USER, {}, r"the rows of the source are .*Set the option format to json or avro"),
         (None, {"format": "json"}, r"needs to know the columns.*\.schema\("),
         (None, {"columns": "message_id,datum"}, r"'datum'.*message_id, publish_time.*attributeColumns"),
-        (None, {"attributeColumns": "data"}, r"two columns would be called 'data'"),
+        (None, {"attributeColumns": "data"}, r"'data', which is reserved.*the column attributes"),
+        (USER, {"format": "json", "attributeColumns": "Ack_Id"}, r"'Ack_Id', which is reserved"),
+        (with_fields(("id", st.StringType())), {"format": "json"}, r"more than one column 'id'"),
         (
             with_fields(("publish_time", st.TimestampType())),
             {"format": "json"},
