@@ -243,6 +243,23 @@ def test_a_crash_between_any_two_steps_loses_nothing_and_doubles_nothing(emulato
     assert set(files(tmp_path)) == {"ids"}
 
 
+def test_available_now_reads_the_log_and_the_subscription_to_their_ends(emulator, new_life, tmp_path) -> None:
+    first = new_life()
+    sent = send(emulator, 0, 10)
+    ask(first, START)  # in the log, and Spark never heard of it
+    first.stop()
+    sent += send(emulator, 10, 100)
+    query, second = Query(), new_life(availableNowIdle="1s")
+    second.prepareForTriggerAvailableNow()
+    before = None
+    while before != query.committed:
+        before = query.committed
+        query.step(second)
+    assert query.rows == sorted(sent)
+    assert is_settled(emulator, 110)
+    assert set(files(tmp_path)) == {"ids"}
+
+
 def test_a_batch_that_spark_never_heard_of_is_planned_first_whatever_its_life(emulator, new_life) -> None:
     """Rules 6, 7, and 4: numbers go on from it."""
     first = new_life()
