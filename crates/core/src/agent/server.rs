@@ -176,6 +176,7 @@ impl Agent {
 impl Shared {
     async fn handle(self: &Arc<Self>, request: Request) -> Reply {
         match request {
+            Request::Status => Reply::Status(self.status()),
             Request::Acknowledge { end } if self.settle(&end) => Reply::Acknowledging,
             Request::Acknowledge { end } => Reply::Failed(Error::new(
                 ErrorKind::Native,
