@@ -81,11 +81,14 @@ crash: build ## MINUTES=10 SEED=1: kill, cut and fill everything under Pub/Sub q
 	PYTHONPATH=tests python -m pubsub_crash --minutes $(MINUTES) --seed $(SEED)
 
 ##@ Benchmarks: ours and the peers in one run; benches/results/NAME.json
-.PHONY: bench bench-pubsub bench-pubsub-soak
-bench: bench-pubsub ## every benchmark but the soak
+.PHONY: bench bench-pubsub bench-pubsub-spark bench-pubsub-soak
+bench: bench-pubsub bench-pubsub-spark ## every benchmark but the soak
 
 bench-pubsub: build ## receive, publish, project: against the official client, polars, pyarrow
 	PYTHONPATH=tests python benches/pubsub.py
+
+bench-pubsub-spark: build ## the Spark source: against ready Arrow batches and a naive source; idle, latency, growth
+	python benches/pubsub_spark.py
 
 bench-pubsub-soak: MINUTES ?= 30
 bench-pubsub-soak: build ## MINUTES=30 at half the peak rate: memory stays flat

@@ -22,7 +22,9 @@ with PubSubEmulator() as emulator, tempfile.TemporaryDirectory() as folder:
     emulator.create_subscription(SUBSCRIPTION, TOPIC)
     database, crashed = f"{folder}/events.db", Path(f"{folder}/crashed")
     with closing(sqlite3.connect(database)) as db:
-        db.execute("CREATE TABLE events (batch_id INT, message_id TEXT, event TEXT, PRIMARY KEY (batch_id, message_id))")
+        db.execute(
+            "CREATE TABLE events (batch_id INT, message_id TEXT, event TEXT, PRIMARY KEY (batch_id, message_id))"
+        )
 
     def upsert(frame: DataFrame, batch_id: int) -> None:
         """Spark may run a batch again: with the same id, and from the log with the same rows."""

@@ -28,13 +28,13 @@ _TAG = "PUBSUB_CRASH_DRIVER"
 _LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}
 
 
-def wait_until(condition: Callable[[], object], what: str, seconds: float = 30.0) -> None:
+def wait_until(condition: Callable[[], object], what: str, seconds: float) -> None:
     """Poll until the condition is true; past the time it says what did not happen."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
             raise TimeoutError(f"{what}: not within {seconds:.0f} s")
-        time.sleep(0.05)
+        time.sleep(0.1)
 
 
 class Driver:
@@ -120,7 +120,7 @@ class Driver:
                     raise RuntimeError(f"the query failed before it had an agent: {error}\n{self.log_tail()}")
                 return bool(found)
 
-            wait_until(there, "an agent of the query", seconds=60)
+            wait_until(there, "an agent of the query", seconds=120)
             return found[0]
 
     def _agents(self) -> list[psutil.Process]:
@@ -131,15 +131,19 @@ class Driver:
         self._jvm.kill()
         wait_until(lambda: not self._below_the_jvm(), "the end of every process below the JVM", seconds=10)
         self._end_process(kill=True)
+        self._check_temp_folder()
 
     def stop(self) -> None:
         """Stop Spark. Nothing may be left: no process, and nothing of ours in the temp folder."""
         self._end_process(kill=False)
         wait_until(lambda: not self.processes(), "the end of every process of the driver", seconds=10)
-        left = [str(path) for path in (self.folder / "tmp").glob("solstice-*/*")]
+        self._check_temp_folder()
         shutil.rmtree(self.folder, ignore_errors=True)
-        if left:
-            raise AssertionError(f"left in the temp folder: {left}")
+
+    def _check_temp_folder(self) -> None:
+        """What Spark leaves there is Spark's."""
+        left = sorted(path.name for path in (self.folder / "tmp").glob("solstice-*/*"))
+        assert left == [], f"left in the temp folder: {left}"
 
     def discard(self) -> None:
         """After a failure: end everything that was started, whatever state it is in."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ SETTINGS = {
         "spark.executor.memory": "512m",
         "spark.speculation": "true",
         "spark.speculation.quantile": "0.5",
-        "spark.speculation.task.duration.threshold": "2s",
+        "spark.speculation.task.duration.threshold": "3s",
     },
 }
 
@@ -197,6 +198,11 @@ def _shuffle(lot: random.Random, held: bool) -> dict[str, Any]:
     return {"shuffle_batch": lot.randrange(3)}
 
 
+def _small(lot: random.Random, held: bool) -> dict[str, Any]:
+    """Every task costs the start of two interpreters."""
+    return {"waves": 2}
+
+
 # A process that dies.
 
 
@@ -237,7 +243,7 @@ def _start_again(run: Run) -> None:
 
 
 def kill_jvm(runs: Sequence[Run], stage: Stage) -> None:
-    """Kill the JVM under all of them; they go on from their checkpoints in another one."""
+    """Kill the JVM under all of them; they go on from their checkpoints in another one, which may be elsewhere."""
     driver = stage.driver("forked")
     together(lambda run: run.start(driver), runs)
     together(_wait_for_moment, runs)
@@ -245,7 +251,7 @@ def kill_jvm(runs: Sequence[Run], stage: Stage) -> None:
     together(lambda run: run.note_death(), runs)
     for run in runs:
         run.release()
-    driver = stage.driver("unforked")
+    driver = stage.driver("cluster")
     together(lambda run: run.start(driver), runs)
 
 
@@ -257,7 +263,12 @@ def _between_the_commits(lot: random.Random, held: bool) -> dict[str, Any]:
 def _speculate(run: Run) -> None:
     """The first attempt of one task stalls until its twin has begun."""
     run.wait_for_fault()
-    run.wait_until(lambda: any(note.attempt > 0 for note in attempts(run.notes)), "a twin of the task that stalls")
+    assert run.plan.fault is not None
+    first = run.plan.fault.batch
+    run.wait_until(
+        lambda: any(note.attempt > 0 and note.batch >= first for note in attempts(run.notes)),
+        "a twin of the task that stalls",
+    )
     run.release()
 
 
@@ -351,7 +362,7 @@ POINTS = {
         Point("leases-end", _on("forked", _end_leases), _task_fault("stall", "during"), may_duplicate=True),
         Point("shuffle-stage-again", _on("forked"), _shuffle, second_attempt=True, rerun_of_a_stage=True),
         Point("disk-full", _on("forked", _fill_disk), deliveries=("log",)),
-        Point("workers-not-forked", _on("unforked")),
+        Point("workers-not-forked", _on("unforked"), _small),
         Point("JVM-killed", kill_jvm, _moment, may_duplicate=True),
         Point("idempotent-sink", kill_jvm, _between_the_commits, may_duplicate=True),
         Point("speculation", _on("cluster", _speculate), _slow_task, second_attempt=True),
@@ -360,5 +371,4 @@ POINTS = {
 }
 
 # What happens in one go: a JVM is killed once for all.
-GROUPS: list[list[Point]] = [[point] for point in POINTS.values() if point.happen is not kill_jvm]
-GROUPS.append([point for point in POINTS.values() if point.happen is kill_jvm])
+GROUPS = [list(points) for _, points in groupby(POINTS.values(), key=lambda point: point.happen)]

@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
+use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use solstice_core::agent::book::Offset;
 use solstice_core::agent::control::{AgentClient, Config, Next, Request};
@@ -75,6 +76,12 @@ impl Agent {
             Next::Nothing => (None, false),
             Next::Drained => (None, true),
         })
+    }
+
+    /// Write the parts of the batch that ends at `end` (epoch, seq) to files of this machine.
+    fn write(&self, py: Python<'_>, end: (String, u64), files: Vec<PathBuf>) -> PyResult<()> {
+        let outcome = self.ask(py, |client| client.write(Offset { epoch: end.0, seq: end.1 }, files))?;
+        outcome.map_err(|(number, text)| PyOSError::new_err((number, text)))
     }
 
     /// Acknowledge the batch that ends at `end` (epoch, seq), without waiting for Pub/Sub.

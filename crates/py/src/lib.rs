@@ -14,6 +14,7 @@ mod process;
 mod project;
 mod publish;
 mod pull;
+mod rows;
 mod seen;
 mod waiting;
 
@@ -54,7 +55,9 @@ mod _native {
     #[pymodule_export]
     use pull::{PulledBatch, Puller};
     #[pymodule_export]
-    use seen::SeenIds;
+    use rows::decode_columns;
+    #[pymodule_export]
+    use seen::{FreshRows, SeenIds};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

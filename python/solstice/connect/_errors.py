@@ -65,7 +65,7 @@ def error_of(failure: Failure, *, address: str, details: Any = None) -> ConnectE
     message = _short(failure.message)
     if failure.error_class in _LOST_SESSION:
         return SessionLostError(
-            f"the server at {address} no longer knows this session: {message}",
+            f"the server at {address} no longer knows this session: {message.rstrip('.')}.",
             remedy="Go on with session.new_session(), or connect again; views, settings and caches are gone.",
         )
     if failure.error_class == _INTERRUPTED:

@@ -19,8 +19,14 @@ class Fetching(Frame):
     __slots__ = ()
 
     async def _rows(self, bounds: Bounds | None = None) -> list[Row]:
-        _, batches = await self._fetched(bounds, check=_decode.check_rows)
         rows: list[Row] = []
+        batches: list[Batch] = []
+        async with contextlib.aclosing(self._batches(bounds)) as arriving:
+            async for batch in arriving:
+                if rows or batches:
+                    batches.append(batch)
+                else:
+                    rows = _decode.rows_of(batch)  # what no row can hold shows before all the data has come
         batches.reverse()
         # Over all batches at once: the collector, switched on in between, would walk all rows so far each time.
         with _decode.collector_paused():
@@ -53,9 +59,15 @@ class Fetching(Frame):
 
     async def _messages(self, bounds: Bounds | None = None) -> AsyncGenerator[tuple[Any, list[Any]], None]:
         """The server's messages as they arrive: of each the Arrow schema and the record batches."""
+        async with contextlib.aclosing(self._batches(bounds)) as arriving:
+            async for batch in arriving:
+                yield _decode.read_batches(batch)
+
+    async def _batches(self, bounds: Bounds | None = None) -> AsyncGenerator[Batch, None]:
+        """The server's messages as they arrive."""
         async with contextlib.aclosing(self._link.query(self._relation, self._observations)) as items:
             async for item in items:
                 if isinstance(item, Batch):
                     if bounds is not None:
                         bounds.add(item)
-                    yield _decode.read_batches(item)
+                    yield item

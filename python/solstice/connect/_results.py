@@ -122,11 +122,9 @@ class Results(Kept):
         return rows[0] if rows else None
 
     async def _row_lists(self) -> AsyncGenerator[list[Row], None]:
-        async with contextlib.aclosing(self._messages()) as messages:
-            async for schema, batches in messages:
-                _decode.check_rows(schema)
-                for batch in batches:
-                    yield _decode.rows_of(batch)
+        async with contextlib.aclosing(self._batches()) as arriving:
+            async for batch in arriving:
+                yield _decode.rows_of(batch)
 
     def _bounds(
         self,

@@ -59,10 +59,10 @@ class PartFile:
 
 @dataclass(frozen=True)
 class LoggedBatch:
-    """A batch that is to be read. ``ids`` are Arrow streams of its message ids."""
+    """A batch that is to be read; ``ids`` are those of its messages, as the native core lists them."""
 
     parts: tuple[PartFile, ...]
-    ids: "tuple[pa.Buffer, ...]" = field(repr=False)
+    ids: "pa.Table" = field(repr=False)
 
 
 def name_of(offset: dict[str, Any]) -> str:
@@ -194,6 +194,7 @@ class Log:
         if torn:
             # Rule 3. Its writer may not be dead, only slow: should the manifest still come, it counts for nothing.
             self._torn += [name for name in torn if name not in self._torn]
+            self.check_owner()
             self._write_owner()
         consumed = [name for name, own in found.items() if f"{name}.ids" in own]
         for name in (*torn, *consumed):
@@ -213,84 +214,108 @@ class Log:
                     f"{part.bytes} were written.",
                     remedy="Its messages are acknowledged and are nowhere else: restore the file.",
                 )
-        ids = tuple(_in_parallel(self._read_part_ids, parts))
-        for buffer in ids:
-            self._learn(_table(buffer))
-        return LoggedBatch(parts, ids)
+        return _batch(_in_parallel(self._learn_part, parts))
 
-    def _read_part_ids(self, part: PartFile) -> "pa.Buffer":
+    def _learn_part(self, part: PartFile) -> "tuple[PartFile, pa.Table]":
+        """Rule 13."""
         import pyarrow as pa
 
         with self._store.source(part.file) as source:
             column = pa.ipc.open_file(source).schema.get_field_index("message_id")
             options = pa.ipc.IpcReadOptions(included_fields=[column])
-            return _stream(pa.ipc.open_file(source, options=options).read_all())
+            fresh = self.seen.fresh(pa.ipc.open_file(source, options=options).read_all())
+            for _ in pa.RecordBatchReader.from_stream(fresh):
+                pass
+        return part, pa.table(fresh.ids())
 
     def _learn_consumed(self, name: str) -> tuple[float, str, bool]:
-        at, confirmed, ids = self._read_ids(name)
-        self._learn(ids)
-        return at, name, confirmed
-
-    def _learn(self, ids: "pa.Table") -> None:
         """Rule 13."""
-        import pyarrow as pa
-
-        for _ in pa.RecordBatchReader.from_stream(self.seen.fresh(ids)):
-            pass
+        at, confirmed, ids = self._read_ids(name)
+        self.seen.learn(ids)
+        return at, name, confirmed
 
     # A batch's life
 
-    def write(self, end: dict[str, Any], parts: Sequence[AgentPart]) -> bool:
+    def write(
+        self, end: dict[str, Any], parts: Sequence[AgentPart], write_files: Callable[[Sequence[str]], None]
+    ) -> bool:
         """Write a batch without the rows that are known, so that it survives. Without rows there is no batch.
 
-        After an error the life must end: what was not written counts as seen.
+        ``write_files`` lets the agent write the parts to files of this machine, which spares them the way through this
+        process. After an error the life must end: what was not written counts as seen.
         """
         name = name_of(end)
-        files = [f"{name}.{index}.arrow" for index in range(len(parts))]
+        # Twice as many as parts: a part with copies is written once more, without them.
+        files = [f"{name}.{index}.arrow" for index in range(2 * len(parts))]
+        paths = [path for file in files[: len(parts)] if (path := self._store.path(file))]
         try:
             with self._errors():
-                written = [part for part in _in_parallel(self._write_part, zip(files, parts, strict=True)) if part]
-                if written:
+                if paths:
+                    write_files(paths)
+                store = self._keep_part if paths else self._store_part
+                kept = [
+                    part for part in _in_parallel(store, zip(files, files[len(parts) :], parts, strict=False)) if part
+                ]
+                if kept:
                     # Rules 1, 2: the last file, and it waits for the others.
-                    manifest = {"subscription": self._subscription, "parts": [vars(part) for part, _ in written]}
+                    manifest = {"subscription": self._subscription, "parts": [vars(part) for part, _ in kept]}
                     self._store.put(f"{name}.json", json.dumps(manifest).encode())
         except BaseException:
             with suppress(OSError):
                 self._remove((f"{name}.json", f"{name}.json{TEMPORARY}", *files))
             raise
         self.last_seq = end["seq"]
-        if written:
-            self._waiting[name] = LoggedBatch(tuple(part for part, _ in written), tuple(ids for _, ids in written))
-        return bool(written)
+        if kept:
+            self._waiting[name] = _batch(kept)
+        return bool(kept)
 
-    def _write_part(self, part: tuple[str, AgentPart]) -> "tuple[PartFile, pa.Buffer] | None":
+    def _keep_part(self, part: tuple[str, str, AgentPart]) -> "tuple[PartFile, pa.Table] | None":
+        """A part that the agent has written: as it is, or without its copies in another file."""
         import pyarrow as pa
 
-        file, held = part
-        fresh = _rows(pa.RecordBatchReader.from_stream(self.seen.fresh(held.open())))
-        first = next(fresh, None)
-        if first is None:
+        file, without_copies, held = part
+        with self._store.source(file) as source, pa.ipc.open_file(source) as reader:
+            batches = [reader.get_batch(index) for index in range(reader.num_record_batches)]
+            fresh = self.seen.fresh(pa.RecordBatchReader.from_batches(reader.schema, batches))
+            kept = list(pa.RecordBatchReader.from_stream(fresh))
+            if sum(batch.num_rows for batch in batches) != held.rows:
+                raise PartUnavailableError(f"{file} does not have the {held.rows} rows that the agent was to write.")
+            if sum(batch.num_rows for batch in kept) < held.rows:
+                stored = self._write_rows(without_copies, iter(kept))
+                self._store.remove(file)
+                return None if stored is None else (stored, pa.table(fresh.ids()))
+            size = source.size()
+        self._store.keep(file)
+        return PartFile(file, held.rows, size), pa.table(fresh.ids())
+
+    def _store_part(self, part: tuple[str, str, AgentPart]) -> "tuple[PartFile, pa.Table] | None":
+        """A part that goes through this process."""
+        import pyarrow as pa
+
+        file, _, held = part
+        fresh = self.seen.fresh(held.open())
+        stored = self._write_rows(file, _rows(pa.RecordBatchReader.from_stream(fresh)))
+        return None if stored is None else (stored, pa.table(fresh.ids()))
+
+    def _write_rows(self, file: str, batches: "Iterator[pa.RecordBatch]") -> PartFile | None:
+        import pyarrow as pa
+
+        batch, rows = next(batches, None), 0
+        if batch is None:
             return None
-        ids, rows = pa.BufferOutputStream(), 0
-        schema = pa.schema([first.schema.field("message_id")])
         with self._store.sink(file) as sink:
-            with pa.ipc.new_file(sink, first.schema) as writer, pa.ipc.new_stream(ids, schema) as id_writer:
-                batch = first
+            with pa.ipc.new_file(sink, batch.schema) as writer:
                 while batch is not None:
                     writer.write_batch(batch)
-                    id_writer.write_batch(batch.select(["message_id"]))
                     rows += batch.num_rows
-                    batch = next(fresh, None)
-            size = sink.tell()
-        return PartFile(file, rows, size), ids.getvalue()
+                    batch = next(batches, None)
+            return PartFile(file, rows, sink.tell())
 
     def consume(self, name: str, *, confirmed: bool) -> None:
         """Spark has made the batch durable. Rules 8, 9, 14: its ids are kept, then its rows are deleted."""
-        import pyarrow as pa
-
         batch = self._waiting[name]
         with self._errors():
-            self._put_ids(name, pa.concat_tables([_table(ids) for ids in batch.ids]), confirmed=confirmed)
+            self._put_ids(name, batch.ids, confirmed=confirmed)
             del self._waiting[name]
             self._remove((f"{name}.json", *(part.file for part in batch.parts)))
 
@@ -327,13 +352,19 @@ class Log:
             del self._unconfirmed[name]
 
     def _put_ids(self, name: str, ids: "pa.Table", *, confirmed: bool) -> None:
-        at = self._clock()
-        about = {"at": repr(at), "confirmed": json.dumps(confirmed)}
-        self._store.put(f"{name}.ids", _stream(ids.replace_schema_metadata(about)))
+        import pyarrow as pa
+
+        at, sink = self._clock(), pa.BufferOutputStream()
+        ids = ids.replace_schema_metadata({"at": repr(at), "confirmed": json.dumps(confirmed)})
+        with pa.ipc.new_stream(sink, ids.schema) as writer:
+            writer.write_table(ids)
+        self._store.put(f"{name}.ids", sink.getvalue())
         (self._confirmed if confirmed else self._unconfirmed)[name] = at
 
     def _read_ids(self, name: str) -> "tuple[float, bool, pa.Table]":
-        ids = _table(self._store.read(f"{name}.ids"))
+        import pyarrow as pa
+
+        ids = pa.ipc.open_stream(self._store.read(f"{name}.ids")).read_all()
         about = ids.schema.metadata
         return float(about[b"at"]), json.loads(about[b"confirmed"]), ids
 
@@ -389,16 +420,7 @@ def _in_parallel(work: Callable[[_In], _Out], items: Iterable[_In]) -> list[_Out
         return list(pool.map(work, items))
 
 
-def _stream(table: "pa.Table") -> "pa.Buffer":
+def _batch(parts: "Sequence[tuple[PartFile, pa.Table]]") -> LoggedBatch:
     import pyarrow as pa
 
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return sink.getvalue()
-
-
-def _table(content: "bytes | pa.Buffer") -> "pa.Table":
-    import pyarrow as pa
-
-    return pa.ipc.open_stream(content).read_all()
+    return LoggedBatch(tuple(part for part, _ in parts), pa.concat_tables([ids for _, ids in parts]))

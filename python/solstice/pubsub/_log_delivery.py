@@ -6,6 +6,7 @@ through any crash: what is acknowledged is in the log until Spark has made it du
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from solstice._core.options import OptionValues
@@ -49,12 +50,13 @@ class LogDelivery:
                 )
                 if batch is None:
                     return None
-                written = self._log.write(batch.end, parts_of(self._agent, batch))
+                end = batch.end
+                written = self._log.write(end, parts_of(self._agent, batch), partial(self._agent.write, end))
                 self._log.check_owner()
                 # All of it: copies too (rule 18), now that their firsts are safe (rule 17).
-                self._agent.acknowledge(batch.end)
+                self._agent.acknowledge(end)
                 if written:
-                    return offset_of(name_of(batch.end))
+                    return offset_of(name_of(end))
                 if time.monotonic() >= deadline:
                     return None
         except BaseException as error:

@@ -39,6 +39,12 @@ class Store(Protocol):
     def source(self, name: str) -> "pa.NativeFile":
         """A file, to read anywhere in it."""
 
+    def path(self, name: str) -> str | None:
+        """Where another process of this machine can write the file, if it can; ``keep`` follows."""
+
+    def keep(self, name: str) -> None:
+        """Make the content of a file that another process wrote survive."""
+
     def sink(self, name: str) -> Any:
         """A context with a new file to write to. It is no promise that the file survives; the next ``put`` is."""
 
@@ -100,17 +106,24 @@ class LocalStore:
         """A file, mapped: its rows are not copied on their way to Spark."""
         import pyarrow as pa
 
-        return pa.memory_map(str(self._folder / name))
+        return pa.memory_map(self.path(name))
+
+    def path(self, name: str) -> str:
+        """Any process of this machine can write here."""
+        return str(self._folder / name)
+
+    def keep(self, name: str) -> None:
+        """Make the content durable; the name is not yet."""
+        fsync_file(self._folder / name)
 
     @contextmanager
     def sink(self, name: str) -> "Iterator[pa.NativeFile]":
         """A context with a new file to write to; at its end the content is durable, the name is not yet."""
         import pyarrow as pa
 
-        path = self._folder / name
-        with pa.OSFile(str(path), "wb") as file:
+        with pa.OSFile(self.path(name), "wb") as file:
             yield file
-        fsync_file(path)
+        self.keep(name)
 
     def put(self, name: str, content: "bytes | pa.Buffer") -> None:
         """Write beside, rename, and make both durable. The first fsync of the folder is for the files before this one:
@@ -157,6 +170,12 @@ class ObjectStore:
     def source(self, name: str) -> "pa.NativeFile":
         """A file, to read anywhere in it."""
         return self._filesystem.open_input_file(self._path(name))
+
+    def path(self, name: str) -> None:
+        """Other processes would upload as this one does."""
+
+    def keep(self, name: str) -> None:
+        """Nothing to do: see the class."""
 
     def sink(self, name: str) -> Any:
         """A context with a new file to write to."""

@@ -327,6 +327,7 @@ _PEEK_ONLY = ("maxMessages",)
 def parse_source(given: Mapping[str, str]) -> OptionValues:
     """The options of reading, checked also against each other."""
     values = SOURCE_OPTIONS.parse(given)
+    resource_name("subscriptions", values["subscriptionId"], values)
     for name in ("mode", "avroSchema", "deadLetterTopic"):
         if values["format"] is None and values.written(name):
             raise _conflict(values, name, "there is no format", "Set format to json or avro, or leave it out.")
@@ -353,6 +354,8 @@ def parse_source(given: Mapping[str, str]) -> OptionValues:
             f"topicId is {values['topicId']!r}",
             "createSubscription=true needs the topicId; a subscription that is there has its topic: leave both out.",
         )
+    if values["topicId"] is not None:
+        resource_name("topics", values["topicId"], values)
     return values
 
 

@@ -5,7 +5,6 @@ back, and puts their rows into the partitions. Nothing is ever acknowledged.
 """
 
 import logging
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from solstice._core.options import OptionValues
 from solstice.errors import PermissionDeniedError
+from solstice.pubsub import _cluster
 from solstice.pubsub._admin import Admin
 from solstice.pubsub._connection import connection, connection_keywords
 from solstice.pubsub._options import resource_name
@@ -54,7 +54,7 @@ class PeekReader(DataSourceReader):  # type: ignore[misc]
         if total == 0:
             return []
         table = pa.Table.from_batches(batches)
-        count = min(total, self._values["numPartitions"] or os.cpu_count() or 1)
+        count = min(total, self._values["numPartitions"] or _cluster.driver().cores)
         bounds = [total * index // count for index in range(count + 1)]
         return [
             PeekPart(index, _to_bytes(table.slice(bounds[index], bounds[index + 1] - bounds[index])))

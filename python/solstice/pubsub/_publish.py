@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
 
 from solstice._core.extras import require
 from solstice._core.logging import start_native_logging
-from solstice._core.options import OptionValues
 from solstice.errors import PublishError
 from solstice.pubsub._connection import connection
 from solstice.pubsub._options import PUBLISH_OPTIONS, parse_keywords, resource_name
@@ -105,15 +104,8 @@ class Publisher:
     :class:`PublishOptions`.
     """
 
-    def __init__(
-        self,
-        topic: str,
-        *,
-        _keep_ids: bool = False,
-        _values: OptionValues | None = None,
-        **options: Unpack[PublishOptions],
-    ) -> None:
-        self._values = parse_keywords(PUBLISH_OPTIONS, options) if _values is None else _values
+    def __init__(self, topic: str, *, _keep_ids: bool = False, **options: Unpack[PublishOptions]) -> None:
+        self._values = parse_keywords(PUBLISH_OPTIONS, options)
         self.topic = resource_name("topics", topic, self._values)
         connection(self._values)  # so that a wrong address is said here
         self._keep_ids = _keep_ids

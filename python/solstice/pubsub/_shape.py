@@ -134,6 +134,11 @@ class Shape:
             )
         metadata = _metadata_schema(columns, attributes)
         fields = {field.name: field for field in schema.fields}
+        if len(fields) < len(schema.fields):
+            twice = Counter(schema.names).most_common(1)[0][0]
+            raise ConfigError(
+                f"the schema has more than one column {twice!r}.", option="schema", value=twice, remedy="Rename them."
+            )
         for expected in metadata.fields:
             option = "columns" if expected.name in columns else "attributeColumns"
             _check_metadata(expected, fields.get(expected.name), option)
@@ -156,7 +161,7 @@ class Shape:
 
         ``origin`` names the part: dead letters carry it. They are published when the last row has been given.
         """
-        names = self.schema.names
+        names, raw = self.schema.names, self._checked(raw)
         if self.payload is None:
             for batch in raw:
                 yield batch if batch.schema.names == names else batch.select(names)
@@ -172,6 +177,20 @@ class Shape:
                     letters.add(batch, projected)
                     yield from _some(projected.batch.select(names))
 
+    def _checked(self, raw: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        """A log may still hold batches of the time before the query was changed."""
+        selection = self.selection()
+        for batch in raw:
+            for name in (*selection.columns, *selection.attribute_columns):
+                if name not in batch.schema.names:
+                    raise ConfigError(
+                        f"a batch of this query was kept without the column {name!r}, which the query asks for now.",
+                        option="columns",
+                        value=name,
+                        remedy="Run the query as it was until it has read what is kept, then change it.",
+                    )
+            yield batch
+
 
 def _some(batch: "pa.RecordBatch") -> "Iterator[pa.RecordBatch]":
     """Where all rows were left out, there is nothing to send."""
@@ -180,16 +199,14 @@ def _some(batch: "pa.RecordBatch") -> "Iterator[pa.RecordBatch]":
 
 
 def _metadata_schema(columns: tuple[str, ...], attributes: tuple[str, ...]) -> StructType:
-    names = Counter((*columns, *attributes))
-    twice = [name for name, count in names.items() if count > 1]
-    if twice:
-        raise ConfigError(
-            f"two columns would be called {twice[0]!r}.",
-            option="attributeColumns",
-            value=twice[0],
-            remedy=f"Leave {twice[0]} out of columns (by default all are there), or take the attribute from the column "
-            "attributes.",
-        )
+    for name in attributes:
+        if name.lower() in _RESERVED:
+            raise ConfigError(
+                f"attributeColumns names {name!r}, which is reserved for message metadata.",
+                option="attributeColumns",
+                value=name,
+                remedy="Take this attribute from the column attributes.",
+            )
     return StructType([RAW_SCHEMA[name] for name in columns] + [StructField(name, StringType()) for name in attributes])
 
 

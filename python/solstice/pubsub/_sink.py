@@ -17,7 +17,7 @@ from pyspark.sql.types import BinaryType, CharType, DataType, MapType, StringTyp
 from solstice._core.arrow import to_arrow_schema
 from solstice._core.options import OptionValues
 from solstice.errors import ConfigError, PublishError, RowFailure
-from solstice.pubsub._connection import connection
+from solstice.pubsub._connection import connection, connection_keywords
 from solstice.pubsub._options import resource_name
 from solstice.pubsub._publish import Publisher
 
@@ -52,9 +52,16 @@ class Sink:
                 remedy='Use .mode("append"), and .outputMode("append") for a stream.',
             )
         self.topic = resource_name("topics", values["topicId"], values)
-        self._values = values
         connection(values)  # so that a wrong address is said here
-        _check_attribute(values["dedupAttribute"])
+        self._options: dict[str, Any] = connection_keywords(values) | {
+            "batch_size": values["batchSize"],
+            "max_batch_bytes": values["maxBatchBytes"],
+            "linger_ms": values["lingerMs"],
+            "publish_timeout_s": values["publishTimeout"],
+            "compression": values["compression"],
+        }
+        self._attribute = values["dedupAttribute"]
+        _check_attribute(self._attribute)
         self._parts = _parts(schema, values)
         self._schema = to_arrow_schema(schema)
         _native.Composer(self._schema, **self._parts)  # so that a type without a place in JSON is said here
@@ -63,10 +70,9 @@ class Sink:
         """Publish a partition. ``run`` is the same for every attempt at it."""
         from solstice import _native
 
-        attribute = self._values["dedupAttribute"]
-        stamp = (attribute, f"{run}/{partition}") if attribute else None
+        stamp = (self._attribute, f"{run}/{partition}") if self._attribute else None
         composer = _native.Composer(self._schema, **self._parts, stamp=stamp)
-        publisher = Publisher(self.topic, _values=self._values)
+        publisher = Publisher(self.topic, **self._options)
         try:
             with publisher:
                 for batch in batches:

@@ -201,7 +201,7 @@ def test_a_session_that_the_server_ended_is_lost(server):
     session.sql("select 1").collect()
     twin = sc.connect(f"{server.url};session_id={session.session_id}")
     twin.stop()
-    with pytest.raises(errors.SessionLostError, match="Connect again"):
+    with pytest.raises(errors.SessionLostError, match="new_session"):
         session.sql("select 1").collect()
     session.stop()
 

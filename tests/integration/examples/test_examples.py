@@ -14,12 +14,13 @@ pytestmark = pytest.mark.spark
 EXAMPLES = Path(__file__).parents[3] / "examples"
 EXPECTED = {
     "pubsub_exactly_once.py": ["the query died once: True", "stored 10000 messages in 10000 rows"],
+    "pubsub_json.py": ["CZ 3000 orders 7500.00", "DE 3000 orders 7500.00", "PL 3000 orders 7500.00"],
+    "pubsub_parquet.py": ["stored 10000 events"],
     "pubsub_sink.py": [
         "published 5000 orders as a batch",
         "published 5000 orders as a stream",
         "the stream had 5000 orders of 6248750.0",
     ],
-    "pubsub_stream.py": ["stored 10000 events"],
     "pull_publish.py": ["published 10000", "sum 49995000 acknowledged 10000"],
     "score_job.py": ["scored 100000 rows, 0 splits given up", "stored 100000 rows"],
     "ask_connect.py": ["columns ['id', 'kind']", "166833", "rows 1000"],

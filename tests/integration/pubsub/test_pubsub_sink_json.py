@@ -35,11 +35,12 @@ timestamp_ntz'2024-02-29 12:34:56.789'; timestamp_ntz'2024-02-29 12:34:56'; time
 time'12:34:56.789012'; time'12:34:56'; time'00:00:00'; time'12:34:56.5'
 interval '1 02:03:04.5' day to second; interval '-1 02:03:04.000005' day to second
 interval '106751991 04:00:54.775807' day to second; interval '0 00:00:00' day to second
-null; cast(null as int); array(1, null, 3); array(); array(null); array(array(), array(1)); array(cast('NaN' as double))
-map('a', 1, 'b', null); map(); map(1, 2); map(true, cast(1 as byte))
+null; cast(null as int); array(1, null, 3); cast(array() as array<int>); array(null)
+array(array(1), array(1, 2)); array(cast('NaN' as double))
+map('a', 1, 'b', null); cast(map() as map<string,int>); map(1, 2); map(true, cast(1 as byte))
 map('k"', map('z', array(named_struct('q', null, 'r', 1))))
 named_struct('a', 1, 'b', null, 'c', named_struct('d', null)); named_struct('é"', 1)
-array(named_struct('a', null), null)
+array(named_struct('a', cast(null as int)), null)
 named_struct('x', timestamp'2024-02-29 12:34:56', 'y', X'00', 'z', date'2024-02-29', 'w', 1.50)
 """
 # Expression: what is written here, what Spark writes.

@@ -20,7 +20,7 @@ from solstice.pubsub import publish
 from solstice.pubsub._agent import AgentProcess
 from solstice.pubsub._log import Log
 from solstice.pubsub._log_store import LocalStore
-from solstice.pubsub._options import SOURCE_OPTIONS
+from solstice.pubsub._options import parse_source
 from solstice.pubsub._reader import PubSubStreamReader
 from solstice.pubsub._shape import Shape
 from solstice.testing import PubSubEmulator
@@ -49,7 +49,7 @@ def new_life(emulator: PubSubEmulator, tmp_path: Path) -> Iterator[Callable[...,
             "delivery": "log",
             "logPath": str(tmp_path / "log"),
         }
-        readers.append(PubSubStreamReader(SOURCE_OPTIONS.parse(given | options), Shape()))
+        readers.append(PubSubStreamReader(parse_source(given | options), Shape()))
         return readers[-1]
 
     yield build
@@ -112,6 +112,11 @@ class Query:
         self.committed, self.planned = self.planned, None
         self.batch_id += 1
 
+    def run(self, reader: PubSubStreamReader) -> None:
+        """Many triggers; meant to be ended by an error."""
+        for _ in range(100):
+            self.step(reader)
+
     @property
     def rows(self) -> list[bytes]:
         return sorted(row for batch in self.sink.values() for row in batch)
@@ -148,6 +153,32 @@ def test_many_rows_are_spread_over_files(emulator, new_life, tmp_path) -> None:
     assert files(tmp_path) == ["0.arrow", "1.arrow", "2.arrow", "json"]
 
 
+def test_a_cut_goes_step_by_step(emulator, new_life, monkeypatch) -> None:
+    """Rules 1, 2, 19: rows, then manifest, then a look at the owner, then the acknowledgement."""
+    steps: list[str] = []
+    for owner, method in (
+        (AgentProcess, "write"),
+        (LocalStore, "keep"),
+        (LocalStore, "put"),
+        (Log, "check_owner"),
+        (AgentProcess, "acknowledge"),
+    ):
+        original = getattr(owner, method)
+
+        def record(self: Any, *args: Any, method: str = method, original: Any = original) -> Any:
+            result = original(self, *args)
+            steps.append(method)
+            return result
+
+        monkeypatch.setattr(owner, method, record)
+    reader = new_life()
+    assert reader.latestOffset(START, ReadMaxRows(10)) == START
+    steps.clear()
+    send(emulator, 0, 10)
+    ask(reader, START)
+    assert steps == ["write", "keep", "put", "check_owner", "acknowledge"]
+
+
 class Crash(BaseException):
     """Not an error that anything but the end of the process handles."""
 
@@ -178,16 +209,17 @@ def crash(owner: type, method: str, *, after: bool = False, on: str = "") -> Ite
     assert dead, "the crash did not happen"
 
 
-CRASHES = {
-    "before the write": dict(owner=Log, method="_write_part"),
-    "before the manifest": dict(owner=LocalStore, method="put", on=".json"),
-    "after the manifest": dict(owner=LocalStore, method="put", on=".json", after=True),
-    "before the ack": dict(owner=AgentProcess, method="acknowledge"),
-    "after the ack": dict(owner=AgentProcess, method="acknowledge", after=True),
-    "before the ids": dict(owner=LocalStore, method="put", on=".ids"),
-    "after the ids": dict(owner=LocalStore, method="put", on=".ids", after=True),
-    "after the manifest was deleted": dict(owner=LocalStore, method="remove", on=".json", after=True),
-    "after the rows were deleted": dict(owner=LocalStore, method="remove", on=".arrow", after=True),
+CRASHES: dict[str, dict[str, Any]] = {
+    "before the write": {"owner": AgentProcess, "method": "write"},
+    "after the write": {"owner": AgentProcess, "method": "write", "after": True},
+    "before the manifest": {"owner": LocalStore, "method": "put", "on": ".json"},
+    "after the manifest": {"owner": LocalStore, "method": "put", "on": ".json", "after": True},
+    "before the ack": {"owner": AgentProcess, "method": "acknowledge"},
+    "after the ack": {"owner": AgentProcess, "method": "acknowledge", "after": True},
+    "before the ids": {"owner": LocalStore, "method": "put", "on": ".ids"},
+    "after the ids": {"owner": LocalStore, "method": "put", "on": ".ids", "after": True},
+    "after the manifest was deleted": {"owner": LocalStore, "method": "remove", "on": ".json", "after": True},
+    "after the rows were deleted": {"owner": LocalStore, "method": "remove", "on": ".arrow", "after": True},
 }
 
 
@@ -198,8 +230,7 @@ def test_a_crash_between_any_two_steps_loses_nothing_and_doubles_nothing(emulato
         sent += send(emulator, len(sent), 100)
         reader = new_life()
         with crash(**point), pytest.raises(Crash):
-            for _ in range(100):
-                query.step(reader)
+            query.run(reader)
         reader.stop()
         emulator.advance(700)  # what was on its way to a dead agent comes again when its lease ends
         assert set(query.rows) <= set(sent), name
@@ -301,7 +332,7 @@ def test_a_checkpoint_of_a_log_is_refused_without_it(emulator, new_life, tmp_pat
         lambda reader: reader.partitions(START, end),
         lambda reader: reader.latestOffset(end, ReadMaxRows(10)),
     ):
-        reader = PubSubStreamReader(SOURCE_OPTIONS.parse(without), Shape())
+        reader = PubSubStreamReader(parse_source(without), Shape())
         with pytest.raises(ConfigError, match="written with delivery"):
             call(reader)
         reader.stop()

@@ -1,6 +1,5 @@
 """Where a log lies: directories that are full, wrong or somebody else's, and an object store."""
 
-import contextlib
 import errno
 import json
 import os
@@ -19,7 +18,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from solstice.errors import ConfigError, LogError, MachineError, PartUnavailableError
 from solstice.pubsub import publish
 from solstice.pubsub._log_store import LocalStore, ObjectStore, open_store
-from solstice.pubsub._options import SOURCE_OPTIONS
+from solstice.pubsub._options import parse_source
 from solstice.pubsub._reader import PubSubStreamReader
 from solstice.pubsub._shape import Shape
 from solstice.testing import PubSubEmulator
@@ -48,7 +47,7 @@ def new_life(emulator: PubSubEmulator, tmp_path: Path) -> Iterator[Callable[...,
             "delivery": "log",
             "logPath": str(tmp_path / "log"),
         }
-        readers.append(PubSubStreamReader(SOURCE_OPTIONS.parse(given | options), Shape()))
+        readers.append(PubSubStreamReader(parse_source(given | options), Shape()))
         return readers[-1]
 
     yield build
@@ -84,7 +83,7 @@ def acked(emulator: PubSubEmulator) -> int:
     [
         ({"logPath": "relative/log"}, r"neither an absolute directory nor an object store.*/a/directory"),
         ({"logPath": "hdfs://namenode/log"}, "neither an absolute directory nor an object store"),
-        ({"delivery": "ack-on-commit"}, "leave logPath out"),
+        ({"delivery": "ack-on-commit"}, "Set delivery to log, or leave it out"),
         ({"logPath": ""}, "logPath"),
     ],
 )
@@ -94,9 +93,8 @@ def test_a_wrong_place_is_refused_when_the_reader_is_made(new_life, options, mes
 
 
 def test_a_log_needs_a_place() -> None:
-    given = {"subscriptionId": SUBSCRIPTION, "emulatorHost": "127.0.0.1:1", "delivery": "log"}
     with pytest.raises(ConfigError, match="there is no logPath"):
-        PubSubStreamReader(SOURCE_OPTIONS.parse(given), Shape())
+        parse_source({"subscriptionId": SUBSCRIPTION, "delivery": "log"})
 
 
 def test_a_folder_with_other_files_is_refused_and_left_alone(new_life, tmp_path) -> None:
@@ -142,17 +140,10 @@ def test_a_folder_that_cannot_be_made_is_named(new_life, tmp_path) -> None:
 
 def test_a_full_disk_fails_the_query_with_the_fix_and_acks_nothing(emulator, new_life, tmp_path, monkeypatch) -> None:
     """The device /dev/full has no space, ever; everything else is on a real disk."""
-
-    @contextlib.contextmanager
-    def full(self: LocalStore, name: str) -> Iterator[Any]:
-        (self._folder / name).touch()
-        with pa.OSFile("/dev/full", "wb") as file:
-            yield file
-
     sent = send(emulator, 500)
     reader = new_life()
     with monkeypatch.context() as patch:
-        patch.setattr(LocalStore, "sink", full)
+        patch.setattr(LocalStore, "path", lambda self, name: "/dev/full")
         with pytest.raises(MachineError, match=r"no space left at logPath, .*/log .*start the query again"):
             drain(reader, 500)
     reader.stop()
@@ -166,13 +157,13 @@ LIMITED_PLANNER = """
 import resource, sys
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from solstice.errors import MachineError
-from solstice.pubsub._options import SOURCE_OPTIONS
+from solstice.pubsub._options import parse_source
 from solstice.pubsub._reader import PubSubStreamReader
 from solstice.pubsub._shape import Shape
 subscription, address, folder, limit = sys.argv[1:]
 options = {"subscriptionId": subscription, "emulatorHost": address, "delivery": "log", "logPath": folder}
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), int(limit)))
-reader = PubSubStreamReader(SOURCE_OPTIONS.parse(options), Shape())
+reader = PubSubStreamReader(parse_source(options), Shape())
 start = {"epoch": "", "seq": 0}
 try:
     while True:

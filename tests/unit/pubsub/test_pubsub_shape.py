@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -10,12 +11,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as st
 from pyspark.sql.pandas.types import to_arrow_schema as sparks_arrow_schema
+from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from solstice.errors import ConfigError, CorruptRowError, PubSubError, UnsupportedTypeError
-from solstice.pubsub import pull
+from solstice.pubsub import publish, pull
 from solstice.pubsub._options import parse_source
+from solstice.pubsub._reader import PubSubStreamReader
 from solstice.pubsub._shape import RAW_SCHEMA, Shape
-from solstice.pubsub._source import PubSubDataSource
 from solstice.testing import PubSubEmulator
 
 AT = datetime(2024, 2, 29, 12, tzinfo=UTC)
@@ -80,6 +82,12 @@ def test_what_is_always_decoded_is_not_shown() -> None:
     assert chosen.selection(always=("message_id", "data")).columns == ("data", "message_id")
     batch = raw(shape(columns="message_id,data"))
     assert [batch.schema.names for batch in chosen.rows([batch], PART)] == [["data"]]
+
+
+def test_a_batch_that_was_kept_before_the_query_asked_for_a_column_says_so() -> None:
+    kept = raw(shape(columns="data"))
+    with pytest.raises(ConfigError, match=r"without the column 'country'.*Run the query as it was"):
+        list(shape(columns="data", attributeColumns="country").rows([kept], PART))
 
 
 def test_payloads_become_columns_next_to_chosen_metadata_in_the_order_of_the_schema() -> None:
@@ -166,7 +174,9 @@ def test_every_type_comes_out_as_spark_expects_it() -> None:
         (USER, {}, r"the rows of the source are .*Set the option format to json or avro"),
         (None, {"format": "json"}, r"needs to know the columns.*\.schema\("),
         (None, {"columns": "message_id,datum"}, r"'datum'.*message_id, publish_time.*attributeColumns"),
-        (None, {"attributeColumns": "data"}, r"two columns would be called 'data'"),
+        (None, {"attributeColumns": "data"}, r"'data', which is reserved.*the column attributes"),
+        (USER, {"format": "json", "attributeColumns": "Ack_Id"}, r"'Ack_Id', which is reserved"),
+        (with_fields(("id", st.StringType())), {"format": "json"}, r"more than one column 'id'"),
         (
             with_fields(("publish_time", st.TimestampType())),
             {"format": "json"},
@@ -210,15 +220,6 @@ def test_a_type_that_payloads_cannot_have_is_refused_before_anything_runs() -> N
         shape(with_fields(("v", st.VariantType())), format="json")
 
 
-def test_with_a_schema_wrong_options_are_found_when_spark_makes_the_source() -> None:
-    given = {"subscriptionid": "projects/p/subscriptions/s", "emulatorhost": "127.0.0.1:1"}
-    PubSubDataSource({**given, "format": "json"})
-    with pytest.raises(ConfigError, match="mode is FAILFAST, but there is no format"):
-        PubSubDataSource({**given, "mode": "FAILFAST"})
-    with pytest.raises(ConfigError, match="subscriptionId to read, topicId to write"):
-        PubSubDataSource({"projectid": "p"})
-
-
 @pytest.fixture
 def emulator() -> Iterator[PubSubEmulator]:
     with PubSubEmulator() as emulator:
@@ -227,6 +228,25 @@ def emulator() -> Iterator[PubSubEmulator]:
             "projects/p/subscriptions/dead", "projects/p/topics/dead", enable_message_ordering=True
         )
         yield emulator
+
+
+def test_the_agent_serves_what_the_shape_selects_and_nothing_else(emulator) -> None:
+    publish("projects/p/topics/dead", pa.table({"data": ['{"id":1}']}), emulator_host=emulator.address)
+    options = {"format": "json", "attributeColumns": "country", "emulatorHost": emulator.address}
+    given = {"subscriptionId": "projects/p/subscriptions/dead", **options}
+    values = parse_source(given)
+    reader = PubSubStreamReader(values, Shape.of(values, with_fields(("country", st.StringType()))))
+    try:
+        start = reader.initialOffset()
+        end, deadline = start, time.monotonic() + 20
+        while end == start:
+            assert time.monotonic() < deadline, "nothing came"
+            end = reader.latestOffset(start, ReadMaxRows(10))
+        [part] = reader.partitions(start, end)
+        assert part.open().schema.names == ["data", "country"]
+        assert [batch.to_pylist() for batch in reader.read(part)] == [[{"id": 1, "name": None, "country": None}]]
+    finally:
+        reader.stop()
 
 
 def dead_letters(emulator: PubSubEmulator) -> list[dict[str, Any]]:

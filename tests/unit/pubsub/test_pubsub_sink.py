@@ -80,6 +80,7 @@ def received(emulator: PubSubEmulator) -> list[dict[str, Any]]:
         (DATA, {"dedupAttribute": "x" * 257}, "1 to 256 bytes"),
         (DATA, {"topicId": "events"}, "Set projectId"),
         (DATA, {"emulatorHost": "nowhere"}, "host:port"),
+        (DATA, {"endpoint": "pubsub.example:443"}, "two places"),
         (DATA, {"format": "avro"}, "'format' is 'avro'"),
         (DATA, {"batchSize": "1001"}, "batchSize"),
     ],

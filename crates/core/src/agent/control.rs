@@ -17,6 +17,9 @@ use crate::pubsub::connection::Connection;
 /// Far longer than any answer takes: an agent that is silent for so long is stuck.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(60);
 
+/// Disks can be slow.
+const WRITE_DEADLINE: Duration = Duration::from_secs(600);
+
 /// The first message: what the agent is to do.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Config {
@@ -69,6 +72,13 @@ pub enum Request {
         /// How long to wait for rows when there are none.
         wait_ms: u64,
     },
+    /// Write the parts of the batch that ends here to files of this machine, as Arrow files.
+    Write {
+        /// Where it ends.
+        end: Offset,
+        /// One for each part.
+        files: Vec<PathBuf>,
+    },
     /// The batch that ends here is safe where it was written: acknowledge it now.
     Acknowledge {
         /// Where it ends.
@@ -112,6 +122,8 @@ pub enum Reply {
     Ready(Option<u16>),
     /// What comes next.
     Cut(Next),
+    /// The files are written, or the number and text of the error that the machine gave.
+    Written(std::result::Result<(), (i32, String)>),
     /// The acknowledgements are on their way.
     Acknowledging,
     /// Whether they all arrived in time; None while they are under way.
@@ -144,6 +156,17 @@ impl AgentClient {
     pub fn cut(&mut self, request: &Request) -> Result<Next> {
         match self.ask(request)? {
             Reply::Cut(next) => Ok(next),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Write the parts of the batch that ends at `end` to files of this machine; an inner error is the machine's.
+    pub fn write(&mut self, end: Offset, files: Vec<PathBuf>) -> Result<std::result::Result<(), (i32, String)>> {
+        self.stream.set_read_timeout(Some(WRITE_DEADLINE)).map_err(lost)?;
+        let reply = self.ask(&Request::Write { end, files })?;
+        self.stream.set_read_timeout(Some(ANSWER_DEADLINE)).map_err(lost)?;
+        match reply {
+            Reply::Written(outcome) => Ok(outcome),
             other => Err(unexpected(&other)),
         }
     }

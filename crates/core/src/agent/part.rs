@@ -4,16 +4,17 @@
 //! A stream that ends without its mark, or whose rows are not as many as the plan says, is an error: silence is never
 //! emptiness.
 
+use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_ipc::reader::StreamReader;
-use arrow_ipc::writer::StreamWriter;
+use arrow_ipc::writer::{FileWriter, StreamWriter};
 use arrow_schema::{ArrowError, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 
@@ -100,12 +101,33 @@ struct EndMark {
     rows: usize,
 }
 
+/// Write a part to a new file of this machine, for a planner that keeps a log.
+pub fn write(part: &Part, path: &Path) -> io::Result<()> {
+    let target = BufWriter::with_capacity(BUFFER_BYTES, File::create(path)?);
+    let mut writer = FileWriter::try_new(target, &schema_of(part)).map_err(io_error)?;
+    for batch in &part.batches {
+        writer.write(batch).map_err(io_error)?;
+    }
+    writer.finish().map_err(io_error)
+}
+
+fn schema_of(part: &Part) -> SchemaRef {
+    part.batches.first().map_or_else(|| Arc::new(Schema::empty()), RecordBatch::schema)
+}
+
+/// The machine's own error, where there is one.
+fn io_error(error: ArrowError) -> io::Error {
+    match error {
+        ArrowError::IoError(_, error) => error,
+        other => io::Error::other(other),
+    }
+}
+
 /// The agent's side: send a part.
 pub fn send(target: impl Write, part: &Part) -> io::Result<()> {
     let mut target = BufWriter::with_capacity(BUFFER_BYTES, target);
     frame::write(&mut target, &Answer::Rows)?;
-    let schema = part.batches.first().map_or_else(|| Arc::new(Schema::empty()), RecordBatch::schema);
-    let mut writer = StreamWriter::try_new(&mut target, &schema).map_err(io::Error::other)?;
+    let mut writer = StreamWriter::try_new(&mut target, &schema_of(part)).map_err(io::Error::other)?;
     for batch in &part.batches {
         writer.write(batch).map_err(io::Error::other)?;
     }
@@ -310,6 +332,17 @@ mod tests {
 
     fn assert_unavailable(outcome: Result<usize>) {
         assert_eq!(outcome.unwrap_err().kind, ErrorKind::PartUnavailable);
+    }
+
+    #[test]
+    fn a_part_is_written_whole_or_the_error_is_the_machines() {
+        let path = std::env::temp_dir().join(format!("solstice-part-{}", fastrand::u64(..)));
+        write(&part(25), &path).unwrap();
+        let reader = arrow_ipc::reader::FileReader::try_new(File::open(&path).unwrap(), None).unwrap();
+        assert_eq!(reader.map(|batch| batch.unwrap().num_rows()).sum::<usize>(), 25);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(write(&part(25), Path::new("/dev/full")).unwrap_err().raw_os_error(), Some(28));
+        assert_eq!(write(&part(25), Path::new("/nowhere/part")).unwrap_err().raw_os_error(), Some(2));
     }
 
     #[test]

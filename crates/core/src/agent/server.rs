@@ -3,17 +3,19 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::unix::net::UnixStream as BlockingUnixStream;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use crate::agent::book::{Book, Cut, CutLimits, Offset};
 use crate::agent::control::{Batch, Config, Next, Reply, Request};
 use crate::agent::frame;
-use crate::agent::part::{Executor, Status};
+use crate::agent::part::{self, Executor, Status};
 use crate::agent::timing::{Drain, Linger};
 use crate::agent::workers;
 use crate::error::{Error, ErrorKind, Result};
@@ -177,6 +179,10 @@ impl Shared {
     async fn handle(self: &Arc<Self>, request: Request) -> Reply {
         match request {
             Request::Status => Reply::Status(self.status()),
+            Request::Write { end, files } => match self.write(&end, files).await {
+                Ok(outcome) => Reply::Written(outcome.map_err(|e| (e.raw_os_error().unwrap_or(0), e.to_string()))),
+                Err(error) => Reply::Failed(error),
+            },
             Request::Acknowledge { end } if self.settle(&end) => Reply::Acknowledging,
             Request::Acknowledge { end } => Reply::Failed(Error::new(
                 ErrorKind::Native,
@@ -272,6 +278,20 @@ impl Shared {
             log::warn!("the run ends before Pub/Sub answered {acking} acknowledgements; these messages may come again");
         }
         over
+    }
+
+    /// Write the parts of a batch to files, side by side. The inner error is the machine's.
+    async fn write(&self, end: &Offset, files: Vec<PathBuf>) -> Result<io::Result<()>> {
+        let mut writing = JoinSet::new();
+        for (index, file) in files.into_iter().enumerate() {
+            let part = self.puller.book().part(end, index)?;
+            writing.spawn_blocking(move || part::write(&part, &file));
+        }
+        let mut outcome = Ok(());
+        while let Some(written) = writing.join_next().await {
+            outcome = outcome.and(written.map_err(io::Error::other).flatten());
+        }
+        Ok(outcome)
     }
 
     /// `start` is durable: acknowledge its batch, give back what was cut for another start. Tells whether there was such

@@ -1,4 +1,4 @@
-"""Events from Pub/Sub into parquet with plain Spark Structured Streaming. Run: python examples/pubsub_stream.py"""
+"""Events from Pub/Sub into parquet with plain Spark Structured Streaming. Run: python examples/pubsub_parquet.py"""
 
 import os
 import tempfile
