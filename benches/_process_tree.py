@@ -48,6 +48,12 @@ class ProcessTree:
                 used[self._roles[process.pid]] += process.cpu_s
             return used
 
+    def lives(self, *roles: str) -> bool:
+        """Whether there is a process of one of these roles."""
+        with self._lock:
+            self._sample()
+            return any(self._roles[pid] in roles for pid in self._seen)
+
     def begin_peaks(self) -> None:
         """Forget the peaks of memory."""
         with self._lock:

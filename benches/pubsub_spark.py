@@ -160,7 +160,7 @@ class Bench:
                 time.sleep(0.05)
             # Before the query ends: what its processes used is counted while they live.
             wall_s, after, peaks_mb = time.perf_counter() - begun, self.tree.cpu_s(), self.tree.peaks_mb()
-            used_s = {role: after[role] - before[role] for role in after if after[role] > before[role]}
+            used_s = {role: after[role] - before[role] for role in after}
             return Drain(batches(query), used_s, wall_s, peaks_mb)
 
     @contextmanager
@@ -169,7 +169,15 @@ class Bench:
         try:
             yield query
         finally:
-            query.stop()
+            self._stop(query)
+
+    def _stop(self, query: Any) -> None:
+        """When its processes have ended, what they used is in the JVM's time and moves no more."""
+        query.stop()
+        deadline = time.monotonic() + 10
+        while self.tree.lives("planner", "agent"):
+            assert time.monotonic() < deadline, "a process outlived its query"
+            time.sleep(0.05)
 
     def _cores(self, seconds: float) -> float:
         before, begun = self.tree.cpu_s().total(), time.perf_counter()
@@ -190,7 +198,7 @@ class Bench:
             end()
             time.sleep(1)
         finally:
-            query.stop()
+            self._stop(query)
         first = min(stamps[0] for _, stamps in arrived if stamps) + PACED_WARM_UP_S * 1e9
         return [(at - stamp) / 1e6 for at, stamps in arrived for stamp in stamps if stamp >= first]
 
