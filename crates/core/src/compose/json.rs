@@ -1,7 +1,6 @@
 //! Rows as JSON objects, in the text of Spark's `to_json`: a field that is null is left out, an element or an entry of a map
 //! that is null is `null`, numbers are as Java prints them.
 
-use std::borrow::Cow;
 use std::io::Write;
 
 use arrow_array::cast::AsArray;
@@ -11,7 +10,7 @@ use arrow_array::types::{
 };
 use arrow_array::{Array, ArrayRef, LargeBinaryArray, MapArray};
 use arrow_buffer::{ArrowNativeType, Buffer, NullBuffer, OffsetBuffer};
-use arrow_schema::{ArrowError, DataType, Field, FieldRef, TimeUnit};
+use arrow_schema::{ArrowError, DataType, FieldRef, TimeUnit};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
@@ -121,13 +120,9 @@ fn writer<'a>(array: &'a ArrayRef, path: &str) -> Result<WriteValue<'a>> {
             values::<Decimal128Type>(array, move |value, into| numbers::write_decimal(value, scale, into))
         }
         DataType::Utf8 | DataType::LargeUtf8 => texts(array, path, write_string)?,
-        DataType::Binary | DataType::LargeBinary => texts(array, path, |bytes, into| {
-            quoted(into, |into| {
-                let mut text = String::new();
-                BASE64.encode_string(bytes, &mut text);
-                into.extend_from_slice(text.as_bytes());
-            });
-        })?,
+        DataType::Binary | DataType::LargeBinary => {
+            texts(array, path, |bytes, into| quoted(into, |into| write_base64(bytes, into)))?
+        }
         DataType::Date32 => values::<Date32Type>(array, |days, into| {
             quoted(into, |into| times::write_date(days.into(), into));
         }),
@@ -152,21 +147,25 @@ fn writer<'a>(array: &'a ArrayRef, path: &str) -> Result<WriteValue<'a>> {
             elements(list.value_offsets(), list.values(), path)?
         }
         DataType::Map(..) => entries(array.as_map(), path)?,
-        DataType::Struct(fields) if !fields.iter().any(|field| is_marked(field)) => {
+        DataType::Struct(fields) => {
+            if let Some(mark) = fields.iter().find_map(mark_of) {
+                return Err(refused(path, mark));
+            }
             let object = Object::new(fields.iter().zip(array.as_struct().columns()), path)?;
             Box::new(move |row, into| object.write(row, into))
         }
-        other => {
-            let message = format!("column {path:?}: {other} has no place in JSON.");
-            return Err(Error::new(ErrorKind::UnsupportedType, message).with_remedy(
-                "Convert it in Spark first: to_json for a variant, st_asbinary for a place, CAST(... AS STRING) for others.",
-            ));
-        }
+        other => return Err(refused(path, &other.to_string())),
     })
 }
 
-fn is_marked(field: &Field) -> bool {
-    MARKS.iter().any(|mark| field.metadata().get(*mark).is_some_and(|value| value == "true"))
+fn mark_of(field: &FieldRef) -> Option<&'static str> {
+    MARKS.into_iter().find(|mark| field.metadata().get(*mark).is_some_and(|value| value == "true"))
+}
+
+fn refused(path: &str, kind: &str) -> Error {
+    Error::new(ErrorKind::UnsupportedType, format!("column {path:?}: {kind} has no place in JSON.")).with_remedy(
+        "Convert it in Spark first: to_json for a variant, st_asbinary for a geometry, CAST(... AS STRING) for others.",
+    )
 }
 
 fn values<'a, T: ArrowPrimitiveType>(
@@ -250,10 +249,7 @@ fn or_quoted(plain: bool, into: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) 
 /// A string. Bytes that are no UTF-8, which Spark lets pass, become U+FFFD.
 fn write_string(bytes: &[u8], into: &mut Vec<u8>) {
     let text = String::from_utf8_lossy(bytes);
-    let bytes = match &text {
-        Cow::Borrowed(text) => text.as_bytes(),
-        Cow::Owned(text) => text.as_bytes(),
-    };
+    let bytes = text.as_bytes();
     quoted(into, |into| {
         let mut written = 0;
         for (at, byte) in bytes.iter().enumerate() {
@@ -276,6 +272,13 @@ fn write_string(bytes: &[u8], into: &mut Vec<u8>) {
         }
         into.extend_from_slice(&bytes[written..]);
     });
+}
+
+fn write_base64(bytes: &[u8], into: &mut Vec<u8>) {
+    let start = into.len();
+    into.resize(start + bytes.len().div_ceil(3) * 4, 0);
+    // It fails only where there is too little room.
+    let _ = BASE64.encode_slice(bytes, &mut into[start..]);
 }
 
 fn join(path: &str, name: &str) -> String {
