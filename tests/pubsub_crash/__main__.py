@@ -29,7 +29,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--point", action="append", help="only this one; may be given several times")
     asked = parser.parse_args()
-    console = Console()
+    console = Console(width=160)  # also in a file
     lot = random.Random(asked.seed)
     verdicts: list[Verdict] = []
     complaints: list[str] = []

@@ -79,7 +79,11 @@ class Driver:
         self._starting = threading.Lock()
         self._answers: queue.Queue[str] = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()
-        self._jvm = psutil.Process(self.ask("hello")["jvm"])
+        try:
+            self._jvm = psutil.Process(self.ask("hello")["jvm"])
+        except BaseException:
+            self.discard()
+            raise
 
     def _listen(self) -> None:
         assert self._process.stdout is not None

@@ -6,7 +6,7 @@ import pytest
 
 from pubsub_crash.points import GROUPS, Point, Stage, execute
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]  # a cluster of JVMs may start within
 
 SEED = 1
 
