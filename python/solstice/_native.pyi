@@ -163,7 +163,7 @@ class Composer:
         data: str | None,
         attributes: str | None,
         ordering_key: str | None,
-        stamp: tuple[str, str] | None,
+        stamp: tuple[str, str] | None = None,
     ) -> Composer: ...
     def compose(self, data: object) -> ArrowStream: ...
 

@@ -20,7 +20,7 @@ pub struct Composer {
 #[pymethods]
 impl Composer {
     #[new]
-    #[pyo3(signature = (schema, *, data, attributes, ordering_key, stamp))]
+    #[pyo3(signature = (schema, *, data, attributes, ordering_key, stamp=None))]
     fn new(
         py: Python<'_>,
         schema: &Bound<'_, PyAny>,
