@@ -10,6 +10,8 @@ from pathlib import Path
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _PERIOD_S = 0.2
 _SIGCHLD_BIT = 1 << 16
+# A process that has not yet become what it will be.
+STARTING = "starting"
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,6 @@ class _Process:
 
     pid: int
     parent: int
-    role: str
     cpu_s: float
 
 
@@ -32,6 +33,7 @@ class ProcessTree:
     def __init__(self, root: int) -> None:
         self._root = root
         self._seen: dict[int, _Process] = {}
+        self._roles = {root: "jvm"}
         self._forgotten_s: Counter[str] = Counter()
         self._peak_mb: dict[str, float] = {}
         self._lock = threading.Lock()
@@ -43,8 +45,14 @@ class ProcessTree:
             self._sample()
             used = self._forgotten_s.copy()
             for process in self._seen.values():
-                used[process.role] += process.cpu_s
+                used[self._roles[process.pid]] += process.cpu_s
             return used
+
+    def lives(self, *roles: str) -> bool:
+        """Whether there is a process of one of these roles."""
+        with self._lock:
+            self._sample()
+            return any(self._roles[pid] in roles for pid in self._seen)
 
     def begin_peaks(self) -> None:
         """Forget the peaks of memory."""
@@ -67,10 +75,13 @@ class ProcessTree:
         now = {process.pid: process for process in _below(self._root)}
         for pid, process in self._seen.items():
             if pid not in now and process.parent in now and _ignores_children(process.parent):
-                self._forgotten_s[process.role] += process.cpu_s
+                self._forgotten_s[self._roles[pid]] += process.cpu_s
         self._seen = now
-        for pid, process in now.items():
-            self._peak_mb[process.role] = max(_resident_mb(pid), self._peak_mb.get(process.role, 0.0))
+        for pid in now:
+            role = self._roles.get(pid)
+            if role in (None, STARTING):
+                role = self._roles[pid] = _role(pid)
+            self._peak_mb[role] = max(_resident_mb(pid), self._peak_mb.get(role, 0.0))
 
 
 def _below(root: int) -> Iterator[_Process]:
@@ -85,11 +96,11 @@ def _below(root: int) -> Iterator[_Process]:
         pid, parent, cpu_s = int(name), int(fields[1]), sum(map(int, fields[11:15])) * _TICK_S
         children[parent].append((pid, cpu_s))
         if pid == root:
-            waiting.append(_Process(pid, parent, "jvm", cpu_s))
+            waiting.append(_Process(pid, parent, cpu_s))
     while waiting:
         process = waiting.pop()
         yield process
-        waiting += [_Process(pid, process.pid, _role(pid), cpu_s) for pid, cpu_s in children[process.pid]]
+        waiting += [_Process(pid, process.pid, cpu_s) for pid, cpu_s in children[process.pid]]
 
 
 def _ignores_children(pid: int) -> bool:
@@ -112,6 +123,6 @@ def _role(pid: int) -> str:
     try:
         command = Path(f"/proc/{pid}/cmdline").read_text()
     except OSError:
-        return "other"
+        command = ""
     roles = {"solstice.pubsub._agent": "agent", "python_streaming_source_runner": "planner", "pyspark": "worker"}
-    return next((role for part, role in roles.items() if part in command), "other")
+    return next((role for part, role in roles.items() if part in command), STARTING)

@@ -21,6 +21,7 @@ RAW_SCHEMA = (
     "delivery_attempt int"
 )
 IDLE_S = 0.5
+MIN_PART_ROWS = 5_000  # as our own source cuts
 STAMP_DIGITS = 19
 
 
@@ -52,11 +53,12 @@ class CountingReader(DataSourceStreamReader):
         return ReadMaxRows(self.per_trigger)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        return spread(start["rows"], end["rows"] - start["rows"], int(self.options.get("parts", "1")))
+        count = end["rows"] - start["rows"]
+        return spread(start["rows"], count, min(int(self.options.get("parts", "1")), count // MIN_PART_ROWS + 1))
 
 
 class Ready(DataSource):
-    """The ceiling: record batches that lie ready in memory, as many ``rows`` as asked for."""
+    """The ceiling: record batches that lie ready in memory, in micro-batches of the sizes that ``batches`` lists."""
 
     @classmethod
     def name(cls) -> str:
@@ -73,12 +75,13 @@ class ReadyReader(CountingReader):
     """When all rows are durable it touches the file ``done``."""
 
     def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
-        total = int(self.options["rows"])
-        if start["rows"] == total:
+        ends = itertools.accumulate(map(int, self.options["batches"].split(",")))
+        end = next((end for end in ends if end > start["rows"]), None)
+        if end is None:
             Path(self.options["done"]).touch()
             time.sleep(IDLE_S)
             return start
-        return {"rows": min(total, start["rows"] + limit.max_rows)}
+        return {"rows": end}
 
     def read(self, partition: Rows) -> Iterator[pa.RecordBatch]:
         left = partition.count

@@ -3,9 +3,10 @@
 The emulator and the publisher have a process of their own. What is measured is the CPU time of the JVM and everything
 below it: planner, workers, agent. A drain begins with the start of its query on a subscription that is full, and ends
 when every message is in the sink and acknowledged. What it costs to start a query, planner and agent included, is
-measured with one row and taken out on both sides. Every drain of the table runs ``RUNS`` times after ``WARM_UPS`` that
-are thrown away, in turns with what it is compared with, and the best run counts: whatever else the machine does only
-ever adds to the CPU time.
+measured with one row and taken out on both sides. What a micro-batch costs Spark, however few its rows, is no matter of
+the source: the ceiling has micro-batches of the very sizes that our source had just before. Everything runs ``RUNS``
+times after ``WARM_UPS`` that are thrown away, in turns with what it is compared with, and the best run counts: whatever
+else the machine does only ever adds to the CPU time.
 """
 
 import argparse
@@ -15,7 +16,6 @@ import tempfile
 import threading
 import time
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -45,15 +45,20 @@ DEADLINE_S = 300.0
 class Drain:
     """What it took to bring so many rows into the sink."""
 
-    rows: int
-    used_s: Counter[str]
+    batches: list[int]
+    used_s: dict[str, float]
     wall_s: float
     peaks_mb: dict[str, float]
 
     @property
+    def rows(self) -> int:
+        """The rows of all micro-batches."""
+        return sum(self.batches)
+
+    @property
     def cpu_s(self) -> float:
         """CPU-seconds of all processes."""
-        return self.used_s.total()
+        return sum(self.used_s.values())
 
     def cost(self, start: "Drain") -> float:
         """CPU-seconds per million rows, without those of a start."""
@@ -66,7 +71,8 @@ class Drain:
 
     def __str__(self) -> str:
         parts = ", ".join(f"{role} {used:.2f}" for role, used in sorted(self.used_s.items()))
-        return f"{self.rows:,} rows in {self.wall_s:.1f} s: {self.cpu_s:.2f} CPU-s ({parts})"
+        rows = f"{self.rows:,} rows, {len(self.batches)} batches, {self.wall_s:.1f} s"
+        return f"{rows}: {self.cpu_s:.2f} CPU-s ({parts})"
 
 
 class Bench:
@@ -85,11 +91,11 @@ class Bench:
         def done(query: Any) -> bool:
             if self.stage.acked(name) < count:
                 return False
-            stored = sum(progress["numInputRows"] for progress in query.recentProgress)
+            stored = sum(batches(query))
             assert stored <= count, f"{stored} rows of {count} messages"
             return stored == count
 
-        return self._drained(self.source(name, **options), count, done)
+        return self._drained(self.source(name, **options), done)
 
     def source(self, name: str, **options: object) -> Any:
         """Our source of a subscription; with ``delivery="log"`` its log is on the local disk."""
@@ -98,11 +104,11 @@ class Bench:
             given["logPath"] = self.folder / f"log-{name}"
         return self._reader("pubsub", **(given | options))
 
-    def ready(self, count: int, file: Path) -> Drain:
-        """Spark with record batches that are ready, to the commit of the last batch."""
+    def ready(self, batches: list[int], file: Path) -> Drain:
+        """Spark with record batches that are ready, to the commit of the last micro-batch."""
         done = self.folder / uuid.uuid4().hex
-        source = self._reader("ready", file=file, rows=count, perTrigger=PER_TRIGGER, parts=PARTS, done=done)
-        return self._drained(source, count, lambda _: done.exists())
+        source = self._reader("ready", file=file, batches=",".join(map(str, batches)), parts=PARTS, done=done)
+        return self._drained(source, lambda _: done.exists())
 
     def naive(self, count: int) -> Drain:
         """The official client, to the last acknowledgement."""
@@ -110,7 +116,7 @@ class Bench:
         spool = self.folder / f"spool-{name}"
         spool.mkdir()
         source = self._reader("naive", subscription=subscription(name), folder=spool, perTrigger=count, parts=PARTS)
-        return self._drained(source, count, lambda _: self.stage.acked(name) == count)
+        return self._drained(source, lambda _: self.stage.acked(name) == count)
 
     def idle(self) -> float:
         """The cores that a query takes while nothing is published."""
@@ -144,17 +150,18 @@ class Bench:
     def _reader(self, source: str, **options: object) -> Any:
         return self.spark.readStream.format(source).options(**{k: str(v) for k, v in options.items()}).load()
 
-    def _drained(self, source: Any, count: int, done: Callable[[Any], bool]) -> Drain:
+    def _drained(self, source: Any, done: Callable[[Any], bool]) -> Drain:
         self.tree.begin_peaks()
-        used, begun = self.tree.cpu_s(), time.perf_counter()
+        before, begun = self.tree.cpu_s(), time.perf_counter()
         with self._running(source, TRIGGER) as query:
             while not done(query):
                 assert query.exception() is None, query.exception()
                 assert time.perf_counter() - begun < DEADLINE_S, "the rows did not come in time"
                 time.sleep(0.05)
             # Before the query ends: what its processes used is counted while they live.
-            wall_s = time.perf_counter() - begun
-            return Drain(count, self.tree.cpu_s() - used, wall_s, self.tree.peaks_mb())
+            wall_s, after, peaks_mb = time.perf_counter() - begun, self.tree.cpu_s(), self.tree.peaks_mb()
+            used_s = {role: after[role] - before[role] for role in after}
+            return Drain(batches(query), used_s, wall_s, peaks_mb)
 
     @contextmanager
     def _running(self, source: Any, trigger: str = "0 seconds") -> Iterator[Any]:
@@ -162,12 +169,20 @@ class Bench:
         try:
             yield query
         finally:
-            query.stop()
+            self._stop(query)
+
+    def _stop(self, query: Any) -> None:
+        """When its processes have ended, what they used is in the JVM's time and moves no more."""
+        query.stop()
+        deadline = time.monotonic() + 10
+        while self.tree.lives("planner", "agent"):
+            assert time.monotonic() < deadline, "a process outlived its query"
+            time.sleep(0.05)
 
     def _cores(self, seconds: float) -> float:
-        used, begun = self.tree.cpu_s(), time.perf_counter()
+        before, begun = self.tree.cpu_s().total(), time.perf_counter()
         time.sleep(seconds)
-        return (self.tree.cpu_s() - used).total() / (time.perf_counter() - begun)
+        return (self.tree.cpu_s().total() - before) / (time.perf_counter() - begun)
 
     def _latencies(self, source: Any, begin: Callable[[], None], end: Callable[[], None]) -> list[float]:
         arrived: list[tuple[int, list[int]]] = []
@@ -183,66 +198,79 @@ class Bench:
             end()
             time.sleep(1)
         finally:
-            query.stop()
+            self._stop(query)
         first = min(stamps[0] for _, stamps in arrived if stamps) + PACED_WARM_UP_S * 1e9
         return [(at - stamp) / 1e6 for at, stamps in arrived for stamp in stamps if stamp >= first]
 
 
+def batches(query: Any) -> list[int]:
+    """The rows of each micro-batch that had some."""
+    return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+
+
 def cost_rows(bench: Bench, notes: list[str]) -> list[Row]:
     """What a row costs in each delivery and schema, against the ceiling and a naive source."""
-    cases = [
-        ("ack-on-commit, raw", {}, None, ACK_ON_COMMIT),
-        (f"ack-on-commit, {FEW_COLUMNS}", {"columns": FEW_COLUMNS}, FEW_COLUMNS, ACK_ON_COMMIT),
-        ("log on disk, raw", {"delivery": "log"}, None, LOG),
-    ]
-    work: dict[str, Callable[[], Drain]] = {}
+    files: dict[str | None, Path] = {}
     for columns in (None, FEW_COLUMNS):
-        file = bench.folder / f"ready-{columns}.arrow"
-        bench.stage.save_rows(bench.filled(READY_ROWS), str(file), columns and columns.split(","))
-        work[f"ready {columns}"] = lambda file=file: bench.ready(MESSAGES, file)
-    work["start of ready"] = lambda: bench.ready(1, file)
-    work["start of ours"] = lambda: bench.ours(1)
-    work |= {name: lambda options=options: bench.ours(MESSAGES, **options) for name, options, _, _ in cases}
-    work["naive"] = lambda: bench.naive(NAIVE_MESSAGES)
-    runs = in_turns(work)
-    start, ready_start = runs["start of ours"], runs["start of ready"]
+        files[columns] = bench.folder / f"ready-{columns}.arrow"
+        bench.stage.save_rows(bench.filled(READY_ROWS), str(files[columns]), columns and columns.split(","))
+    cases: list[tuple[str, dict[str, str], float]] = [
+        ("ack-on-commit, raw", {}, ACK_ON_COMMIT),
+        (f"ack-on-commit, {FEW_COLUMNS}", {"columns": FEW_COLUMNS}, ACK_ON_COMMIT),
+        ("log on disk, raw", {"delivery": "log"}, LOG),
+    ]
+
+    def pair(count: int, options: dict[str, str]) -> list[Drain]:
+        ours = bench.ours(count, **options)
+        return [ours, bench.ready(ours.batches, files[options.get("columns")])]
+
+    def run(options: dict[str, str]) -> Callable[[], list[Drain]]:
+        return lambda: pair(MESSAGES, options)
+
+    work = {"start": lambda: pair(1, {}), "naive": lambda: [bench.naive(NAIVE_MESSAGES)]}
+    best = in_turns(work | {name: run(options) for name, options, _ in cases})
+    start, ready_start = best["start"]
     rows = []
-    for name, _, columns, times in cases:
-        cost, ceiling = runs[name].cost(start), runs[f"ready {columns}"].cost(ready_start)
+    for name, _, times in cases:
+        ours, ready = best[name]
+        cost, ceiling = ours.cost(start), ready.cost(ready_start)
         rows.append(Row(name, "CPU-s/M rows", cost, "ready Arrow", ceiling, False, times * ceiling))
-        notes.append(f"{name}: {cost / ceiling:.2f} x the ceiling; {runs[name]}; ceiling {runs[f'ready {columns}']}")
-    ours, naive = runs[cases[0][0]], runs["naive"]
-    peer = "naive, official client"
+        notes.append(f"{name}: {cost / ceiling:.2f} x the ceiling; {ours}; ready {ready}")
+    (ours, ready), (naive,), peer = best[cases[0][0]], best["naive"], "naive, official client"
     rows += [
         Row("start of a query", "CPU-s", start.cpu_s, "ready Arrow", ready_start.cpu_s, False),
         Row(cases[0][0], "CPU-s/M rows", ours.cost(start), peer, naive.cost(ready_start), False),
         Row(cases[0][0], "rows/s", ours.rate, peer, naive.rate),
-        Row(cases[0][0], "rows/s", ours.rate, "ready Arrow", runs["ready None"].rate),
+        Row(cases[0][0], "rows/s", ours.rate, "ready Arrow", ready.rate),
     ]
     return rows
 
 
-def in_turns(work: dict[str, Callable[[], Drain]]) -> dict[str, Drain]:
+def in_turns(work: dict[str, Callable[[], list[Drain]]]) -> dict[str, list[Drain]]:
     """The run of each that took the least CPU time, after those that warm everything up."""
-    best: dict[str, Drain] = {}
+    best: dict[str, list[Drain]] = {}
     for run in range(-WARM_UPS, RUNS):
         for name, drain in work.items():
             drained = drain()
-            print(f"  {run} {name}: {drained}", flush=True)
-            if run >= 0 and (name not in best or drained.cpu_s < best[name].cpu_s):
+            print(f"  {name}: {'; '.join(map(str, drained))}", flush=True)
+            if run >= 0 and (name not in best or total(drained) < total(best[name])):
                 best[name] = drained
     return best
 
 
+def total(drains: list[Drain]) -> float:
+    """CPU-seconds of all of them."""
+    return sum(drain.cpu_s for drain in drains)
+
+
 def growth_rows(bench: Bench, notes: list[str]) -> list[Row]:
     """Cost and memory as messages grow."""
-    start = in_turns({"start": lambda: bench.ours(1)})["start"]
+    (start,) = in_turns({"start": lambda: [bench.ours(1)]})["start"]
     drains = [bench.ours(count) for count in GROWTH]
-    unit = drains[1].cost(start)
     rows = []
     for drain in drains:
         name = f"{drain.rows:,} messages"
-        rows.append(Row(name, "CPU-s/M rows", drain.cost(start), f"{GROWTH[1]:,}", unit, False))
+        rows.append(Row(name, "CPU-s/M rows", drain.cost(start), f"{GROWTH[1]:,}", drains[1].cost(start), False))
         peaks = ", ".join(f"{role} {mb:,.0f}" for role, mb in sorted(drain.peaks_mb.items()))
         notes.append(f"{name}: {drain.rate:,.0f} rows/s; {drain}; peak MB: {peaks}")
     for role in ("agent", "planner", "worker"):

@@ -9,7 +9,7 @@ use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use solstice_core::agent::book::Offset;
 use solstice_core::agent::control::{AgentClient, Config, Next, Request};
-use solstice_core::agent::part::{self, Executor, PartReader, PartRequest, Place};
+use solstice_core::agent::part::{self, Executor, PartReader, PartRequest, Place, Status};
 use solstice_core::agent::server;
 use solstice_core::error::{Error, ErrorKind, Result};
 
@@ -95,6 +95,11 @@ impl Agent {
         self.ask(py, |client| client.confirmed(Offset { epoch: end.0, seq: end.1 }))
     }
 
+    /// The agent's counts by name, a JSON object.
+    fn status(&self, py: Python<'_>) -> PyResult<String> {
+        self.ask(py, |client| to_json(&client.status()?))
+    }
+
     /// Let the agent go: it gives back what it holds and ends.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         call(py, || {
@@ -115,13 +120,14 @@ impl Agent {
     }
 }
 
+fn to_json(status: &Status) -> Result<String> {
+    serde_json::to_string(status).map_err(|e| Error::new(ErrorKind::Native, format!("counts as JSON: {e}.")))
+}
+
 /// The counts of an agent on this host by name, a JSON object.
 #[pyfunction]
 pub fn agent_status(py: Python<'_>, socket: PathBuf, token: String) -> PyResult<String> {
-    call(py, move || {
-        let status = part::status(socket, token)?;
-        serde_json::to_string(&status).map_err(|e| Error::new(ErrorKind::Native, format!("counts as JSON: {e}.")))
-    })
+    call(py, move || to_json(&part::status(socket, token)?))
 }
 
 /// One part of a batch as an Arrow stream that fails unless all its rows come. `tcp`: (host, port), for where the socket

@@ -160,8 +160,8 @@ class AgentProcess:
         return self._agent.confirmed((end["epoch"], end["seq"]))
 
     def status(self) -> dict[str, Any]:
-        """The agent's counts. Any thread may ask, also while another one waits for a batch."""
-        return ask_status(self.socket, self.token)
+        """The agent's counts."""
+        return _counts(self._agent.status())
 
     def close(self) -> None:
         """Let the agent give back what it holds, and see it end."""
@@ -171,8 +171,13 @@ class AgentProcess:
 
 
 def ask_status(socket: str, token: str) -> dict[str, Any]:
-    """The counts of an agent on this host; ``pubsub_backlog_count`` is what it has received and not acknowledged."""
-    counts: dict[str, Any] = json.loads(_native.agent_status(socket, token))
+    """The counts of any agent on this host; its planner may be waiting for a batch meanwhile."""
+    return _counts(_native.agent_status(socket, token))
+
+
+def _counts(status: str) -> dict[str, Any]:
+    """``pubsub_backlog_count``, a name that is known, is what was received and not acknowledged."""
+    counts: dict[str, Any] = json.loads(status)
     return counts | {"pubsub_backlog_count": counts["leased"]}
 
 

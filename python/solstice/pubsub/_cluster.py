@@ -14,6 +14,7 @@ from pathlib import Path
 
 _LOCAL_MASTER = re.compile(r"local(\[\s*(?P<cores>\d+|\*)\s*(,.*)?\])?")
 _SUBMIT = "org.apache.spark.deploy.SparkSubmit"
+_PYSPARK = "pyspark-shell"
 _SWITCHES = frozenset({"--verbose", "-v", "--supervise"})
 _NAMED = {
     "--master": "spark.master",
@@ -115,7 +116,20 @@ def _settings(arguments: list[str]) -> dict[str, str]:
             settings[name] = value
         elif name in _NAMED:
             settings[_NAMED[name]] = value
+    if "spark.master" not in settings and arguments[-1] == _PYSPARK:
+        # A program that was started with python: what it set is on the command line, before the files of Spark.
+        settings["spark.master"] = _spark_defaults().get("spark.master", "local[*]")
     return settings
+
+
+def _spark_defaults() -> dict[str, str]:
+    """What ``spark-defaults.conf`` says."""
+    folder = os.environ.get("SPARK_CONF_DIR") or os.path.join(os.environ.get("SPARK_HOME", ""), "conf")
+    try:
+        lines = Path(folder, "spark-defaults.conf").read_text().splitlines()
+    except OSError:
+        return {}
+    return dict(_pair("=".join(re.split(r"[\s=]+", line.strip(), maxsplit=1))) for line in lines)
 
 
 def _pair(given: str) -> tuple[str, str]:

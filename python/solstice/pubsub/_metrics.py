@@ -1,7 +1,6 @@
 """The agent's counts for Prometheus."""
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -9,6 +8,7 @@ from prometheus_client.registry import Collector
 
 from solstice._core.metrics import MetricsEndpoint
 from solstice.errors import ConfigError, MachineError, SolsticeError
+from solstice.pubsub._agent import AgentProcess, ask_status
 
 _PREFIX = "solstice_"
 _COUNTERS = {
@@ -34,9 +34,9 @@ _GAUGES = {
 
 
 class _AgentCollector(Collector):
-    def __init__(self, subscription: str, status: Callable[[], dict[str, Any]]) -> None:
+    def __init__(self, subscription: str, agent: AgentProcess) -> None:
         self._subscription = subscription
-        self._status = status
+        self._agent = agent
 
     def describe(self) -> list[Metric]:
         """Nothing: registering does not ask the agent."""
@@ -45,7 +45,7 @@ class _AgentCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """What the agent says at this moment; nothing when it is gone."""
         try:
-            status = self._status()
+            status = ask_status(self._agent.socket, self._agent.token)
         except SolsticeError:
             return
         for kind, docs in ((CounterMetricFamily, _COUNTERS), (GaugeMetricFamily, _GAUGES)):
@@ -55,10 +55,10 @@ class _AgentCollector(Collector):
                 yield family
 
 
-def serve_metrics(subscription: str, status: Callable[[], dict[str, Any]], port: int) -> MetricsEndpoint:
-    """Serve what ``status`` says to Prometheus, on the driver's loopback, until ``stop``."""
+def serve_metrics(subscription: str, agent: AgentProcess, port: int) -> MetricsEndpoint:
+    """Serve the agent's counts to Prometheus, on the driver's loopback, until ``stop``."""
     registry = CollectorRegistry()
-    registry.register(_AgentCollector(subscription, status))
+    registry.register(_AgentCollector(subscription, agent))
     endpoint = MetricsEndpoint(registry, port)
     try:
         endpoint.start()

@@ -103,7 +103,7 @@ class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  
             if self._values["metricsPort"]:
                 from solstice.pubsub._metrics import serve_metrics
 
-                self._metrics = serve_metrics(self._subscription, self._agent.status, self._values["metricsPort"])
+                self._metrics = serve_metrics(self._subscription, self._agent, self._values["metricsPort"])
         if self._delivery is None:
             log = self._values["delivery"] == "log"
             self._delivery = (

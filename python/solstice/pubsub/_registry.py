@@ -1,7 +1,7 @@
 """The agents of this user on this host: a folder each, under one that nobody else can enter.
 
-A folder is alive while its lock is held. The agent holds it, so that also ``kill -9`` lets it go; the next agent to
-start sweeps away what is dead.
+A folder is alive while it is locked. The agent holds the lock, so that also ``kill -9`` lets it go; the next agent to
+start sweeps away what is dead. Those who clean temporary folders by age leave a locked one alone.
 """
 
 import fcntl
@@ -19,7 +19,7 @@ from solstice.errors import MachineError
 
 # A Unix socket's path has room for 107 characters; this leaves room for what comes below the temporary folder.
 _LONGEST_TEMPORARY_FOLDER = 64
-_LOCK, _ENTRY, _SOCKET = "lock", "agent.json", "agent.sock"
+_ENTRY, _SOCKET = "agent.json", "agent.sock"
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class AgentFolder:
         with _locked(root):
             _sweep(root)
             self.path = Path(tempfile.mkdtemp(prefix="", dir=root))
-            self.lock = os.open(self.path / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+            self.lock = os.open(self.path, os.O_RDONLY)
             fcntl.flock(self.lock, fcntl.LOCK_EX)
         self.socket = str(self.path / _SOCKET)
 
@@ -103,7 +103,7 @@ def _sweep(root: Path) -> None:
 
 def _is_alive(folder: Path) -> bool:
     try:
-        descriptor = os.open(folder / _LOCK, os.O_RDONLY)
+        descriptor = os.open(folder, os.O_RDONLY)
     except OSError:
         return False
     try:

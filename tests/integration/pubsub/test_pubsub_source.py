@@ -51,12 +51,16 @@ def to_parquet(frame: Any, folder: Path) -> Any:
     )
 
 
-def stored(folder: Path) -> list[str]:
-    """The events that Spark has committed: the files its log names, not all files there are."""
+def files_of(folder: Path) -> list[str]:
+    """The files that Spark has committed: those its log names, not all there are."""
     files = set()
     for entry in sorted((folder / "out" / "_spark_metadata").glob("[0-9]*")):
         files |= {json.loads(line)["path"] for line in entry.read_text().splitlines()[1:]}
-    return [event for file in files for event in pq.read_table(file.removeprefix("file://"))["event"].to_pylist()]
+    return sorted(file.removeprefix("file://") for file in files)
+
+
+def stored(folder: Path, column: str = "event") -> list[str]:
+    return [value for file in files_of(folder) for value in pq.read_table(file)[column].to_pylist()]
 
 
 def wait_until(condition: Callable[[], bool], query: Any, seconds: float = 90.0) -> None:
@@ -67,27 +71,75 @@ def wait_until(condition: Callable[[], bool], query: Any, seconds: float = 90.0)
         time.sleep(0.1)
 
 
-def is_settled(emulator: PubSubEmulator, count: int) -> bool:
-    counters = emulator.counters(SUBSCRIPTION)
+def is_settled(emulator: PubSubEmulator, count: int, subscription: str = SUBSCRIPTION) -> bool:
+    counters = emulator.counters(subscription)
     return counters["acked"] == count and counters["outstanding"] == counters["backlog"] == 0
 
 
-def test_every_message_is_stored_once_and_acknowledged(spark, emulator, tmp_path) -> None:
-    sent = send(emulator, 0, 40_000)
-    query = to_parquet(source(spark, emulator, numPartitions="2"), tmp_path)
+def rows_in(folder: Path) -> int:
+    return sum(pq.read_metadata(file).num_rows for file in files_of(folder))
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+def test_every_message_is_stored_once_and_acknowledged_soon(spark, emulator, tmp_path, parts) -> None:
+    count = 200_000
+    events = pa.table({"data": [f"event-{number}" for number in range(count)]})
+    sent = publish(TOPIC, events, return_ids=True, emulator_host=emulator.address).message_ids.to_pylist()
+    query = to_parquet(source(spark, emulator, numPartitions=str(parts)), tmp_path)
     try:
-        wait_until(lambda: is_settled(emulator, 40_000), query)
-        sent |= send(emulator, 40_000, 500)
-        wait_until(lambda: is_settled(emulator, 40_500), query)
-        progress = json.loads(query.lastProgress["sources"][0]["latestOffset"])
-        assert progress["received"] == 40_500
+        wait_until(lambda: rows_in(tmp_path) >= count, query)
+        wait_until(lambda: is_settled(emulator, count), query, seconds=2.0)
+        wait_until(lambda: counts_of(query).get("received") == count, query)
     finally:
         query.stop()
-    assert sorted(stored(tmp_path)) == sorted(sent)
+    assert sorted(stored(tmp_path, "message_id")) == sorted(sent)
     deadline = time.monotonic() + 5
     while descendants("solstice.pubsub._agent"):
         assert time.monotonic() < deadline, "an agent outlived its query"
         time.sleep(0.05)
+
+
+def counts_of(query: Any) -> dict[str, int]:
+    """The agent's counts in the query's progress."""
+    progress = query.lastProgress
+    return json.loads(progress["sources"][0]["latestOffset"] or "{}") if progress else {}
+
+
+def test_queries_on_two_subscriptions_get_every_message_each_and_on_one_together(spark, emulator, tmp_path) -> None:
+    other = f"{SUBSCRIPTION}-other"
+    emulator.create_subscription(other, TOPIC)
+    names = ["first", "second", "alone"]
+    options: list[dict[str, str]] = [{}, {}, {"subscriptionId": other}]
+    queries = [
+        to_parquet(source(spark, emulator, maxMessagesPerTrigger="2000", **given), tmp_path / name)
+        for name, given in zip(names, options, strict=True)
+    ]
+    try:
+        sent: set[str] = set()
+        for wave in range(4):
+            sent |= send(emulator, wave * 5_000, 5_000)
+        for query in queries:
+            wait_until(lambda: is_settled(emulator, len(sent)) and is_settled(emulator, len(sent), other), query)
+    finally:
+        for query in queries:
+            query.stop()
+    first, second, alone = (stored(tmp_path / name) for name in names)
+    assert sorted(first + second) == sorted(sent) == sorted(alone)
+
+
+def test_both_sides_of_a_self_join_see_the_same_rows(spark, emulator, tmp_path) -> None:
+    partitions = spark.conf.get("spark.sql.shuffle.partitions")
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    sent = send(emulator, 0, 3_000)
+    frame = source(spark, emulator)
+    joined = frame.join(frame.select("message_id", frame.publish_time.alias("again")), "message_id")
+    query = to_parquet(joined.where("publish_time = again"), tmp_path)
+    try:
+        wait_until(lambda: is_settled(emulator, 3_000), query)
+    finally:
+        query.stop()
+        spark.conf.set("spark.sql.shuffle.partitions", partitions)
+    assert sorted(stored(tmp_path)) == sorted(sent)
 
 
 def test_a_query_goes_on_from_its_checkpoint(spark, emulator, tmp_path) -> None:
@@ -186,4 +238,3 @@ def test_workers_that_are_not_forked_and_not_reused_lose_nothing(emulator, tmp_p
     assert sorted(stored(tmp_path)) == sorted(sent)
     # The agent's records are in the driver's log.
     assert re.search(rf"INFO solstice\.native\.agent\.server: agent \S+ pulls from {SUBSCRIPTION}", driver.log())
-    assert re.search(r"agent \S+ gave back \d+ messages and ends with its planner", driver.log())

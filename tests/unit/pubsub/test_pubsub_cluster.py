@@ -100,6 +100,18 @@ def test_everything_else_may_have_executors_elsewhere(driver_of, given, cores) -
     assert (driver.is_local, driver.cores) == (False, cores)
 
 
+def test_a_python_program_without_a_master_has_the_one_of_spark_defaults_or_a_local_one(
+    driver_of, monkeypatch, tmp_path
+) -> None:
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    given = [*SUBMIT, "--conf", "spark.ui.enabled=false", "pyspark-shell"]
+    driver = driver_of(given)
+    assert (driver.is_local, driver.cores) == (True, 6)
+    for line in ("spark.master  spark://h:7077", "spark.master=spark://h:7077"):
+        (tmp_path / "spark-defaults.conf").write_text(f"# defaults\n\n{line}\n")
+        assert not driver_of(given).is_local
+
+
 def test_properties_of_the_jvm_count_as_well(driver_of) -> None:
     driver = driver_of([*JAVA, "-Dspark.master=local[5]", "com.example.Main", "--master", "yarn"])
     assert (driver.is_local, driver.cores) == (True, 5)

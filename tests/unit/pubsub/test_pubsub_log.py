@@ -243,6 +243,23 @@ def test_a_crash_between_any_two_steps_loses_nothing_and_doubles_nothing(emulato
     assert set(files(tmp_path)) == {"ids"}
 
 
+def test_available_now_reads_the_log_and_the_subscription_to_their_ends(emulator, new_life, tmp_path) -> None:
+    first = new_life()
+    sent = send(emulator, 0, 10)
+    ask(first, START)  # in the log, and Spark never heard of it
+    first.stop()
+    sent += send(emulator, 10, 100)
+    query, second = Query(), new_life(availableNowIdle="1s")
+    second.prepareForTriggerAvailableNow()
+    before = None
+    while before != query.committed:
+        before = query.committed
+        query.step(second)
+    assert query.rows == sorted(sent)
+    assert is_settled(emulator, 110)
+    assert set(files(tmp_path)) == {"ids"}
+
+
 def test_a_batch_that_spark_never_heard_of_is_planned_first_whatever_its_life(emulator, new_life) -> None:
     """Rules 6, 7, and 4: numbers go on from it."""
     first = new_life()
@@ -259,19 +276,25 @@ def test_a_batch_that_spark_never_heard_of_is_planned_first_whatever_its_life(em
     assert read(second, lost_end, end) == sent[10:]
 
 
-def test_a_checkpoint_that_is_deleted_loses_nothing_and_no_name_is_used_twice(emulator, new_life) -> None:
+@pytest.mark.parametrize("rows_before", [120, 200], ids=["in the middle", "when all was read"])
+def test_a_checkpoint_that_is_deleted_loses_nothing_and_no_number_is_used_twice(
+    emulator, new_life, rows_before
+) -> None:
     query, first = Query(), new_life()
     sent = send(emulator, 0, 200)
-    while len(query.sink) < 3:
+    while len(query.rows) < rows_before:
         query.step(first)
-    ends = {query.committed["seq"]}
+    if rows_before == 200:
+        query.step(first)
     first.stop()
-    query.batch_id, query.committed, query.planned = 100, START, None
+    emulator.advance(700)
+    last = query.committed["seq"]
+    query.batch_id, query.committed = 100, START
+    sent += send(emulator, 200, 10)
     second = new_life()
-    while not is_settled(emulator, 200) or len(set(query.rows)) < 200:
-        query.step(second)
-        assert query.committed == START or query.committed["seq"] not in ends or query.committed["epoch"] != ""
+    wait_until(lambda: query.step(second) or (is_settled(emulator, 210) and len(set(query.rows)) == 210))
     assert set(query.rows) == set(sent)
+    assert query.committed["seq"] > last
 
 
 def test_a_start_that_names_no_batch_of_the_log_deletes_nothing(emulator, new_life, tmp_path) -> None:
@@ -295,7 +318,7 @@ def test_what_is_not_in_the_log_is_an_error_and_never_empty(emulator, new_life, 
     for wrong, message in (
         (replace(part, rows=11), "has 10 rows, and 11 were written"),
         (replace(part, rows=9), "has 10 rows, and 9 were written"),
-        (replace(part, file="nothing.arrow"), "Executors must see logPath"),
+        (replace(part, file=part.file.replace(".0.", ".9.")), "Executors must see logPath"),
         (replace(part, location=str(tmp_path / "nowhere")), "Executors must see logPath"),
     ):
         with pytest.raises(PartUnavailableError, match=message):

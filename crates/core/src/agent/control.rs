@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::agent::book::Offset;
 use crate::agent::frame;
+use crate::agent::part::Status;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pubsub::connection::Connection;
 
@@ -88,6 +89,8 @@ pub enum Request {
         /// Where it ends.
         end: Offset,
     },
+    /// Count.
+    Status,
 }
 
 /// The next batch.
@@ -125,6 +128,8 @@ pub enum Reply {
     Acknowledging,
     /// Whether they all arrived in time; None while they are under way.
     Confirmed(Option<bool>),
+    /// The counts.
+    Status(Status),
     /// It cannot go on, or not do this.
     Failed(Error),
 }
@@ -179,6 +184,14 @@ impl AgentClient {
     pub fn confirmed(&mut self, end: Offset) -> Result<Option<bool>> {
         match self.ask(&Request::Confirmed { end })? {
             Reply::Confirmed(confirmed) => Ok(confirmed),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// The agent's counts.
+    pub fn status(&mut self) -> Result<Status> {
+        match self.ask(&Request::Status)? {
+            Reply::Status(status) => Ok(status),
             other => Err(unexpected(&other)),
         }
     }

@@ -178,6 +178,7 @@ impl Agent {
 impl Shared {
     async fn handle(self: &Arc<Self>, request: Request) -> Reply {
         match request {
+            Request::Status => Reply::Status(self.status()),
             Request::Write { end, files } => match self.write(&end, files).await {
                 Ok(outcome) => Reply::Written(outcome.map_err(|e| (e.raw_os_error().unwrap_or(0), e.to_string()))),
                 Err(error) => Reply::Failed(error),

@@ -167,8 +167,8 @@ fn a_truncated_datum_and_one_with_more_bytes_are_malformed_with_a_reason() {
     let reason = |payload: &[u8]| {
         try_project(&writer, &schema(&[("f", DataType::Utf8)]), Mode::FailFast, &[payload]).unwrap_err().message
     };
-    assert_eq!(reason(b"\x06ab"), "row 0: no datum of the Avro schema: the datum ends too early at byte 1.");
-    assert_eq!(reason(b"\x02abc"), "row 0: no datum of the Avro schema: there are bytes after the datum at byte 2.");
+    assert_eq!(reason(b"\x06ab"), "message id-0: no datum of the Avro schema: the datum ends too early at byte 1.");
+    assert_eq!(reason(b"\x02abc"), "message id-0: no datum of the Avro schema: there are bytes after the datum at byte 2.");
     assert!(reason(b"\x02\xff").contains("not UTF-8"));
     assert!(reason(b"\x01").contains("negative length"));
     assert!(reason(b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff").contains("number has no end"));
@@ -215,7 +215,7 @@ fn a_branch_of_a_union_that_does_not_fit_is_null_in_a_corrupt_row() {
     assert_eq!(projected.corrupt, [2, 3, 4]);
     assert_eq!(projected.rows.column(0).as_primitive::<Int64Type>().value(1), 7);
     let error = try_project(&writer, &schema(&[("f", DataType::Int64)]), Mode::FailFast, &payloads).unwrap_err();
-    assert_eq!(error.message, "row 2: field \"f\": this string does not fit the type Int64.");
+    assert_eq!(error.message, "message id-2: field \"f\": this string does not fit the type Int64.");
 }
 
 #[test]
