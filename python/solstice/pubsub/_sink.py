@@ -64,7 +64,7 @@ class Sink:
         _check_attribute(self._attribute)
         self._parts = _parts(schema, values)
         self._schema = to_arrow_schema(schema)
-        _native.Composer(self._schema, **self._parts)  # so that a type without a place in JSON is said here
+        _native.Composer(self._schema, **self._parts, stamp=None)  # so that a type without a place in JSON is said here
 
     def publish(self, batches: "Iterable[pa.RecordBatch]", run: str, partition: int) -> Published:
         """Publish a partition. ``run`` is the same for every attempt at it."""

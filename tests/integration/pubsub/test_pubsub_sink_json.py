@@ -69,7 +69,7 @@ def written(frame: Any) -> tuple[list[str], list[str]]:
     """What the sink makes of the rows, and what Spark's to_json does."""
     table = frame.selectExpr("*", "to_json(struct(*)) as expected_json").coalesce(1).toArrow()
     rows = table.select(frame.columns)
-    composer = _native.Composer(rows.schema, data=None, attributes=None, ordering_key=None)
+    composer = _native.Composer(rows.schema, data=None, attributes=None, ordering_key=None, stamp=None)
     payloads = pa.table(composer.compose(rows))["data"].to_pylist()
     return [payload.decode() for payload in payloads], table["expected_json"].to_pylist()
 
