@@ -168,7 +168,10 @@ fn a_truncated_datum_and_one_with_more_bytes_are_malformed_with_a_reason() {
         try_project(&writer, &schema(&[("f", DataType::Utf8)]), Mode::FailFast, &[payload]).unwrap_err().message
     };
     assert_eq!(reason(b"\x06ab"), "message id-0: no datum of the Avro schema: the datum ends too early at byte 1.");
-    assert_eq!(reason(b"\x02abc"), "message id-0: no datum of the Avro schema: there are bytes after the datum at byte 2.");
+    assert_eq!(
+        reason(b"\x02abc"),
+        "message id-0: no datum of the Avro schema: there are bytes after the datum at byte 2."
+    );
     assert!(reason(b"\x02\xff").contains("not UTF-8"));
     assert!(reason(b"\x01").contains("negative length"));
     assert!(reason(b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff").contains("number has no end"));
