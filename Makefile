@@ -34,10 +34,10 @@ demo: build ## install everything and run the whole of Solstice once, small but 
 
 test: build ## install everything and run every check and every test
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint-rust lint-python types test-rust
-	@$(MAKE) --no-print-directory test-unit test-contract test-integration
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-quick test-integration
 
 ##@ The parts of `make test`
-.PHONY: build lint lint-python lint-rust types test-rust test-unit test-contract test-integration
+.PHONY: build lint lint-python lint-rust types test-rust test-quick test-unit test-contract test-integration
 build: $(NATIVE) ## .venv with the pinned packages and the native core (release)
 
 lint: lint-python lint-rust ## formatting, ruff, import directions, clippy
@@ -60,6 +60,9 @@ types: $(INSTALLED) ## mypy --strict
 test-rust: $(INSTALLED) ## cargo test
 	$(call say,cargo test)
 	$(CARGO) test --quiet --locked --release --workspace
+
+test-quick: ## the unit and the contract tests; most of what all tests do is waiting, so that two runs fit on two cores
+	@$(MAKE) --no-print-directory test-unit test-contract
 
 test-unit: build ## pytest without a JVM
 	$(call say,pytest: unit)

@@ -159,7 +159,7 @@ fn writer<'a>(array: &'a ArrayRef, path: &str) -> Result<WriteValue<'a>> {
 }
 
 fn mark_of(field: &FieldRef) -> Option<&'static str> {
-    MARKS.into_iter().find(|mark| field.metadata().get(*mark).is_some_and(|value| value == "true"))
+    MARKS.into_iter().find(|mark| field.metadata().get(mark).is_some_and(|value| value == "true"))
 }
 
 fn refused(path: &str, kind: &str) -> Error {

@@ -11,6 +11,7 @@ use tonic::codegen::{BoxFuture, http};
 use tonic::transport::{Identity, Server, ServerTlsConfig};
 use tower_service::Service;
 
+use super::clock::Clock;
 use super::service::prost;
 use crate::error::{Error, ErrorKind, Result, causes};
 use crate::pubsub::wire::{TestIamPermissionsRequest, TestIamPermissionsResponse, path};
@@ -110,12 +111,13 @@ fn needed(path: &str) -> &'static [&'static str] {
 pub struct Guarded<S> {
     inner: S,
     access: Arc<Access>,
+    clock: Arc<Clock>,
 }
 
 impl<S> Guarded<S> {
-    /// Let in only what `access` allows.
-    pub fn new(inner: S, access: Arc<Access>) -> Self {
-        Self { inner, access }
+    /// Let in only what `access` allows; answers have the date of `clock`.
+    pub fn new(inner: S, access: Arc<Access>, clock: Arc<Clock>) -> Self {
+        Self { inner, access, clock }
     }
 }
 
@@ -140,11 +142,22 @@ where
         if let Err(status) = self.access.check(&request) {
             return Box::pin(async move { Ok(status.into_http()) });
         }
-        if request.uri().path() == path::TEST_IAM_PERMISSIONS {
+        let answered = if request.uri().path() == path::TEST_IAM_PERMISSIONS {
             let access = self.access.clone();
-            return prost(request, move |asked| Ok(access.granted(asked)));
-        }
-        self.inner.call(request)
+            prost(request, move |asked| Ok(access.granted(asked)))
+        } else {
+            self.inner.call(request)
+        };
+        let clock = self.clock.clone();
+        Box::pin(async move {
+            let now = clock.now();
+            let mut answer = answered.await?;
+            // Of the clock that tests turn; the server's own would tell another time than the messages.
+            if let Ok(date) = httpdate::fmt_http_date(now.to_system_time()).parse() {
+                answer.headers_mut().insert(http::header::DATE, date);
+            }
+            Ok(answer)
+        })
     }
 }
 

@@ -110,7 +110,7 @@ impl Emulator {
         let incoming = TcpIncoming::from(incoming).with_nodelay(Some(true));
         let registry = Arc::new(Registry::open(runtime.clone(), data_dir)?);
         let access = Arc::new(Access::default());
-        let service = Guarded::new(PubSubService::new(registry.clone()), access.clone());
+        let service = Guarded::new(PubSubService::new(registry.clone()), access.clone(), registry.clock.clone());
         let (stop, stopped) = oneshot::channel();
         let server = with_tls(Server::builder(), tls)?
             .max_frame_size(MAX_FRAME_BYTES)
