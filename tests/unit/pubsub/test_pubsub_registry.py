@@ -53,7 +53,7 @@ def test_what_a_killed_agent_leaves_behind_is_swept_away_at_the_next_start(emula
         reader._agent = None  # the planner is killed as well: nobody cleans up
         os.kill(agent.pid, signal.SIGKILL)
         wait_until(lambda: agent.status() == psutil.STATUS_ZOMBIE)
-    assert living_agents() == []
+    wait_until(lambda: living_agents() == [])  # its last thread may end after its first
     assert left.exists()
     with reading(emulator) as reader:
         reader.latestOffset(START, ReadMaxRows(10))
