@@ -1,4 +1,4 @@
-"""Finding processes in tests."""
+"""Finding processes in tests, and seeing them end."""
 
 import psutil
 
@@ -13,3 +13,11 @@ def descendants(argument: str, of: int | None = None) -> list[psutil.Process]:
         except (psutil.NoSuchProcess, psutil.ZombieProcess):
             continue
     return found
+
+
+def has_ended(process: psutil.Process) -> bool:
+    """Whether this very process is gone; also where its parent was first, so that it descends from nobody here."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True

@@ -1,18 +1,21 @@
 """Readers with real agents on a real emulator, for tests that need no Spark."""
 
-import time
+import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import psutil
 import pyarrow as pa
+import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from solstice.pubsub import publish
-from solstice.pubsub._options import SOURCE_OPTIONS
+from solstice.pubsub._options import parse_source
 from solstice.pubsub._reader import PubSubStreamReader
 from solstice.pubsub._shape import Shape
 from solstice.testing import PubSubEmulator
+from waiting import wait_until
 
 TOPIC = "projects/test/topics/events"
 SUBSCRIPTION = "projects/test/subscriptions/events"
@@ -32,11 +35,19 @@ def serving(**settings: object) -> Iterator[PubSubEmulator]:
 def reading(emulator: PubSubEmulator, **options: str) -> Iterator[PubSubStreamReader]:
     """A reader; its agent starts with the first ``latestOffset``."""
     given = {"subscriptionId": SUBSCRIPTION, "emulatorHost": emulator.address} | options
-    reader = PubSubStreamReader(SOURCE_OPTIONS.parse(given), Shape())
+    reader = PubSubStreamReader(parse_source(given), Shape())
     try:
         yield reader
     finally:
         reader.stop()
+
+
+@contextmanager
+def lives(emulator: PubSubEmulator, log: Path) -> Iterator[Callable[..., PubSubStreamReader]]:
+    """Makes readers of ``delivery="log"`` one after the other: each is a new life of the same query."""
+    with ExitStack() as stack:
+        given = {"delivery": "log", "logPath": str(log)}
+        yield lambda **options: stack.enter_context(reading(emulator, **given | options))
 
 
 def send(emulator: PubSubEmulator, first: int, count: int) -> set[bytes]:
@@ -59,11 +70,13 @@ def read(reader: PubSubStreamReader, partitions: list) -> list[bytes]:
     ]
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.02)
+@contextmanager
+def own_agents() -> Iterator[Path]:
+    """A temporary folder of the test's own, where its agents are the only ones; short, for the sake of sockets."""
+    with tempfile.TemporaryDirectory(prefix="s-") as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", folder)
+        patch.setattr(tempfile, "tempdir", folder)
+        yield Path(folder)
 
 
 def agent_process(reader: PubSubStreamReader) -> psutil.Process:

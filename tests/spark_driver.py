@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from brief_jvm import BRIEF_JVM
 from solstice._core.java import spark_environment
 
 _PROGRAM = """
@@ -27,11 +28,10 @@ sys.stdin.read()
 query.stop()
 spark.stop()
 """
-_LOOPBACK = {
-    "spark.ui.enabled": "false",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
+LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}
+_SETTINGS = LOOPBACK | {
     "spark.sql.shuffle.partitions": "2",
+    "spark.executor.extraJavaOptions": BRIEF_JVM,
 }
 
 
@@ -59,7 +59,7 @@ def spark_driver(
     folder: Path, master: str, options: Mapping[str, str], settings: Mapping[str, str]
 ) -> Iterator[SparkDriver]:
     """A driver that stops its query in good order at the end of ``with``."""
-    arguments = [str(folder), master, json.dumps(dict(options)), json.dumps(_LOOPBACK | dict(settings))]
+    arguments = [str(folder), master, json.dumps(dict(options)), json.dumps(_SETTINGS | dict(settings))]
     with (folder / "driver.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-c", _PROGRAM, *arguments],

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 
+from brief_jvm import BRIEF_JVM
 from solstice._core.java import spark_environment
 
 _START_S = 60.0
@@ -93,7 +94,7 @@ def _start(role: str, host: str, folder: Path, options: list[str]) -> Daemon:
         "SPARK_HOME": str(home),
         "SPARK_LOCAL_IP": host,
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # they start sooner, and do little
+        "SPARK_DAEMON_JAVA_OPTS": BRIEF_JVM,
     }
     with log.open("wb") as output:
         process = subprocess.Popen(

@@ -27,17 +27,20 @@
     │   │   └── LeaseLostError           a worker's split was given to another worker
     │   ├── PayloadMissingError          a message names a payload that is not in the store
     │   ├── PayloadCorruptError          a payload's checksum differs from its message
+    │   ├── StoreError                   the payload store cannot be reached, or refuses
     │   ├── OperatorError                the user's function raised or returned the wrong type
     │   ├── StreamResetError             a checkpoint was reset under a stream that is known already
     │   ├── PlanChangedError             a resumed job differs from the one that was started
     │   ├── SinkError                    the committing sink found its files in an impossible state
+    │   ├── JobRunningError              another process runs the job
     │   └── JobFailedError               a job ended with splits that could not be processed
     └── ConnectError                     the Spark Connect client
         ├── TransportError               the connection failed and could not be mended
         ├── AuthenticationError          the server refused the credentials; never retried
         ├── RemoteError                  Spark reported an error: class, SQLSTATE, parameters
         │   ├── AnalysisError            the query is wrong: no such table, column or function, or types that do not fit
-        │   │   └── ParseError           the SQL cannot be read
+        │   │   ├── ParseError           the SQL cannot be read
+        │   │   └── ViewExistsError      a temporary view of that name is there
         │   ├── IllegalArgumentError     an argument that Spark refuses
         │   │   └── NumberFormatError    text that is not a number
         │   ├── SparkArithmeticError     an overflow, or a division by zero
@@ -50,7 +53,8 @@
         │   ├── SparkUpgradeError        something that this version of Spark does in another way
         │   ├── StreamingQueryError      a streaming query failed
         │   └── UnsupportedOperationError  an operation that Spark does not have
-        ├── InvalidPlanError             a plan that the server would not parse
+        ├── InvalidPlanError             a plan, or an argument of one, that cannot be sent (also a ValueError)
+        ├── ArgumentTypeError            an argument, or a value in data to send, of a wrong type (also a TypeError)
         ├── UnsupportedError             this server does not know the operation
         ├── ResultTooLargeError          a bounded result would exceed its bound
         ├── SessionLostError             the server no longer knows the session
@@ -61,6 +65,7 @@
 Every error carries ``remedy``: what to do about it, in one sentence, or None. It is part of the message.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -264,6 +269,10 @@ class PayloadCorruptError(PipelineError):
     """A payload's checksum differs from the one in its message."""
 
 
+class StoreError(PipelineError):
+    """The payload store cannot be reached, or refuses; no payload is to blame."""
+
+
 class OperatorError(PipelineError):
     """The user's function raised, or returned something that is not a table."""
 
@@ -278,6 +287,10 @@ class PlanChangedError(PipelineError):
 
 class SinkError(PipelineError):
     """The committing sink found its files in a state that no crash can lead to."""
+
+
+class JobRunningError(PipelineError):
+    """The job is running already; only one run of it may go on at a time."""
 
 
 class JobFailedError(PipelineError):
@@ -301,9 +314,10 @@ class AuthenticationError(ConnectError):
 
 
 class RemoteError(ConnectError):
-    """Spark reported an error; ``error_class``, ``sql_state``, ``parameters`` and ``fragment`` are Spark's own.
+    """Spark reported an error; ``error_class``, ``sql_state``, ``parameters`` and ``contexts`` are Spark's own.
 
-    ``fragment`` is the piece of the query, or of the DataFrame code, that the error is about, or None.
+    ``contexts`` are the places in the query that the error is about, the first the narrowest. ``stack_trace`` is the
+    server's own, with its causes, which no message shows; None if the server keeps it to itself.
     """
 
     def __init__(
@@ -313,14 +327,29 @@ class RemoteError(ConnectError):
         error_class: str | None = None,
         sql_state: str | None = None,
         parameters: dict[str, str] | None = None,
-        fragment: str | None = None,
+        contexts: Sequence[Any] = (),
+        stack_trace: str | None = None,
         remedy: str | None = None,
     ) -> None:
         super().__init__(message, remedy=remedy)
         self.error_class = error_class
         self.sql_state = sql_state
         self.parameters = parameters or {}
-        self.fragment = fragment
+        self.contexts = contexts
+        self.stack_trace = stack_trace
+
+    @property
+    def fragment(self) -> str | None:
+        """The piece of the query, or of the DataFrame code, that the error is about."""
+        return next((text for context in self.contexts if (text := str(context.fragment()))), None)
+
+    def getQueryContext(self) -> list[Any]:
+        """``contexts``, as PySpark's exceptions give them."""
+        return list(self.contexts)
+
+    def getStackTrace(self) -> str | None:
+        """``stack_trace``, as PySpark's exceptions give it."""
+        return self.stack_trace
 
     def getCondition(self) -> str | None:
         """``error_class``, as PySpark's exceptions give it."""
@@ -347,6 +376,10 @@ class AnalysisError(RemoteError):
 
 class ParseError(AnalysisError):
     """The SQL cannot be read."""
+
+
+class ViewExistsError(AnalysisError):
+    """A temporary view of that name is there already."""
 
 
 class IllegalArgumentError(RemoteError):
@@ -397,8 +430,12 @@ class UnsupportedOperationError(RemoteError):
     """An operation that Spark does not have."""
 
 
-class InvalidPlanError(ConnectError):
-    """A plan that the server would not parse."""
+class InvalidPlanError(ConnectError, ValueError):
+    """A plan, or an argument of one, that cannot be sent."""
+
+
+class ArgumentTypeError(ConnectError, TypeError):
+    """An argument, or a value in data to send, of a wrong type."""
 
 
 class UnsupportedError(ConnectError):

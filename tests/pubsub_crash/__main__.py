@@ -1,6 +1,7 @@
 """``make crash``: every point at random moments, again and again, for some minutes; then a table of what came of it."""
 
 import argparse
+import os
 import random
 import shutil
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from brief_jvm import BRIEF_JVM, VARIABLE
 from pubsub_crash.points import GROUPS, Stage, Verdict, execute
 
 COLUMNS = (
@@ -29,6 +31,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--point", action="append", help="only this one; may be given several times")
     asked = parser.parse_args()
+    os.environ.setdefault(VARIABLE, BRIEF_JVM)
     console = Console(width=160)  # also in a file
     lot = random.Random(asked.seed)
     verdicts: list[Verdict] = []
@@ -37,7 +40,8 @@ def main() -> int:
     stage = Stage()
     try:
         for seed in _until(deadline, lot):
-            groups = [group for group in GROUPS if not asked.point or group[0].name in asked.point]
+            asked_for = ([point for point in group if not asked.point or point.name in asked.point] for group in GROUPS)
+            groups = [group for group in asked_for if group]
             lot.shuffle(groups)
             for group in groups:
                 if time.monotonic() > deadline:
@@ -46,7 +50,8 @@ def main() -> int:
                 try:
                     judged = execute(group, folder, seed, stage, held=lot.random() < 0.5)
                 except Exception:  # noqa: BLE001  it is told at the end, and the matrix goes on
-                    complaints.append(f"seed {seed}, {group[0].name}: {traceback.format_exc()}")
+                    names = ", ".join(point.name for point in group)
+                    complaints.append(f"seed {seed}, {names}: {traceback.format_exc()}")
                     console.print(complaints[-1], markup=False)
                     continue
                 finally:

@@ -11,21 +11,25 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
 import psutil
 
+from brief_jvm import BRIEF_JVM
 from processes import descendants
 from solstice._core.java import spark_environment
+from spark_driver import LOOPBACK
 
 ANSWER_S = 120.0
+END_S = 30.0  # of all processes, on a busy machine
 LOG_TAIL = 4_000
 AGENT = "solstice.pubsub._agent"
-# Spark gives a planner ten seconds to start, which a busy machine may not keep.
+# Spark gives a planner ten seconds to start, which a busy machine may not keep; so no more start than it has cores.
+STARTS = 2
 _NO_PLANNER = "Python worker failed to connect back"
 _TAG = "PUBSUB_CRASH_DRIVER"
-_LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}
 
 
 def wait_until(condition: Callable[[], object], what: str, seconds: float) -> None:
@@ -35,6 +39,13 @@ def wait_until(condition: Callable[[], object], what: str, seconds: float) -> No
         if time.monotonic() > deadline:
             raise TimeoutError(f"{what}: not within {seconds:.0f} s")
         time.sleep(0.1)
+
+
+def _speaks_with(process: psutil.Process, port: int) -> bool:
+    try:
+        return any(connection.raddr and connection.raddr.port == port for connection in process.net_connections("tcp"))
+    except psutil.Error:
+        return False
 
 
 class Driver:
@@ -48,11 +59,12 @@ class Driver:
         (self.folder / "tmp").mkdir()
         path = os.pathsep.join(filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH"))))
         conf = {
-            **_LOOPBACK,
+            **LOOPBACK,
             "spark.executorEnv.PYTHONPATH": path,
             f"spark.executorEnv.{_TAG}": self._tag,
             "spark.master": "local[4,4]",
             "spark.ui.showConsoleProgress": "false",
+            "spark.executor.extraJavaOptions": BRIEF_JVM,
             "spark.local.dir": str(self.folder / "spark"),
             "spark.sql.warehouse.dir": str(self.folder / "warehouse"),
             "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
@@ -76,7 +88,7 @@ class Driver:
                 text=True,
             )
         self._asking = threading.Lock()
-        self._starting = threading.Lock()
+        self._starting = threading.Semaphore(STARTS)
         self._answers: queue.Queue[str] = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()
         try:
@@ -108,15 +120,14 @@ class Driver:
             raise RuntimeError(f"{do}: {answer['failed']}\n{self.log_tail()}")
         return answer
 
-    def start_query(self, **arguments: Any) -> psutil.Process:
-        """Start a query and wait for its agent. One at a time: a new agent is that of the query just started."""
+    def start_query(self, port: int, **arguments: Any) -> psutil.Process:
+        """Start a query and wait for its agent: the one that speaks with the emulator at ``port``."""
         with self._starting:
-            before = set(self._agents())
             self.ask("start", **arguments)
             found: list[psutil.Process] = []
 
             def there() -> bool:
-                found.extend(set(self._agents()) - before)
+                found.extend(agent for agent in descendants(AGENT, of=self._jvm.pid) if _speaks_with(agent, port))
                 error = self.ask("state", name=arguments["name"])["error"]
                 if error and _NO_PLANNER in error:
                     self.ask("start", **arguments)
@@ -124,25 +135,24 @@ class Driver:
                     raise RuntimeError(f"the query failed before it had an agent: {error}\n{self.log_tail()}")
                 return bool(found)
 
-            wait_until(there, "an agent of the query", seconds=120)
+            wait_until(there, f"an agent of the query {arguments['name']}", seconds=120)
             return found[0]
-
-    def _agents(self) -> list[psutil.Process]:
-        return descendants(AGENT, of=self._jvm.pid)
 
     def kill_jvm(self) -> None:
         """kill -9, and see that nothing lives on but the Python driver, which goes the same way."""
         self._jvm.kill()
-        wait_until(lambda: not self._below_the_jvm(), "the end of every process below the JVM", seconds=10)
+        wait_until(lambda: not self._below_the_jvm(), "the end of every process below the JVM", seconds=END_S)
         self._end_process(kill=True)
         self._check_temp_folder()
 
     def stop(self) -> None:
         """Stop Spark. Nothing may be left: no process, and nothing of ours in the temp folder."""
-        self._end_process(kill=False)
-        wait_until(lambda: not self.processes(), "the end of every process of the driver", seconds=10)
-        self._check_temp_folder()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        try:
+            self._end_process(kill=False)
+            wait_until(lambda: not self.processes(), "the end of every process of the driver", seconds=END_S)
+            self._check_temp_folder()
+        finally:
+            self.discard()
 
     def _check_temp_folder(self) -> None:
         """What Spark leaves there is Spark's."""
@@ -150,9 +160,10 @@ class Driver:
         assert left == [], f"left in the temp folder: {left}"
 
     def discard(self) -> None:
-        """After a failure: end everything that was started, whatever state it is in."""
+        """End everything that was started and still runs, whatever state it is in."""
         for process in self.processes():
-            process.kill()
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
         self._process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
 

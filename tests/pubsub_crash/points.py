@@ -2,19 +2,19 @@
 
 import random
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 
 from pubsub_crash.driver import Driver
-from pubsub_crash.run import ACK_DEADLINE_S, DELIVERIES, SUBSCRIPTION, Outcome, Plan, Run
+from pubsub_crash.run import DELIVERIES, SUBSCRIPTION, Outcome, Plan, Run
 from pubsub_crash.task_faults import TaskFault, attempts
 from spark_standalone import Daemon, standalone_cluster
 
@@ -32,21 +32,23 @@ SETTINGS = {
 
 
 class Stage:
-    """The drivers of a matrix, each started when it is first needed: a JVM takes its time."""
+    """The drivers of a matrix, each started when it is first needed: a JVM takes its time. Several threads may ask."""
 
     def __init__(self) -> None:
+        self._starting = threading.Lock()
         self._drivers: dict[str, Driver] = {}
         self._cluster = ExitStack()
         self._workers: list[Daemon] = []
 
     def driver(self, kind: str) -> Driver:
         """The one of a kind."""
-        if kind == "cluster" and len(self._workers) < 2:
-            self.stop(kind)
-        if kind not in self._drivers:
-            master = {"spark.master": self._start_cluster()} if kind == "cluster" else {}
-            self._drivers[kind] = Driver(SETTINGS[kind] | master)
-        return self._drivers[kind]
+        with self._starting:
+            if kind == "cluster" and len(self._workers) < 2:
+                self.stop(kind)
+            if kind not in self._drivers:
+                master = {"spark.master": self._start_cluster()} if kind == "cluster" else {}
+                self._drivers[kind] = Driver(SETTINGS[kind] | master)
+            return self._drivers[kind]
 
     def _start_cluster(self) -> str:
         """Two workers at two addresses: Spark starts no second attempt on the host of the first."""
@@ -125,10 +127,14 @@ class Point:
         return [f"{self.name}, {delivery}: {what}" for what, is_wrong in wrong.items() if is_wrong]
 
 
-def together(work: Callable[[Run], None], runs: Sequence[Run]) -> None:
-    """Do the same with several runs at a time."""
-    with ThreadPoolExecutor(len(runs)) as threads:
-        list(threads.map(work, runs))
+T = TypeVar("T")
+
+
+def together(work: Callable[[T], None], things: Iterable[T]) -> None:
+    """Do the same with several things at a time."""
+    things = list(things)
+    with ThreadPoolExecutor(len(things)) as threads:
+        list(threads.map(work, things))
 
 
 @dataclass(frozen=True)
@@ -146,19 +152,24 @@ class Verdict:
 
 
 def execute(points: Sequence[Point], folder: Path, seed: int, stage: Stage, *, held: bool) -> list[Verdict]:
-    """Let the points happen, all in one, wait until every message has arrived, and judge."""
-    [happen] = {point.happen for point in points}
+    """Let the points happen side by side, wait until every message has arrived, and judge."""
     cases = [(point, run) for point in points for run in point.runs(folder, seed, held=held)]
-    runs = [run for _, run in cases]
+    runs_of: dict[Happen, list[Run]] = {}  # what kills a JVM kills it once, under all of its runs
+    for point, run in cases:
+        runs_of.setdefault(point.happen, []).append(run)
+
+    def go_through(happen: Happen) -> None:
+        happen(runs_of[happen], stage)
+        together(_settle, runs_of[happen])
+
     try:
-        happen(runs, stage)
-        together(_settle, runs)
+        together(go_through, runs_of)
         return [Verdict(point, run.plan.delivery, run.outcome()) for point, run in cases]
     except BaseException:
         stage.discard()  # its queries may be in any state
         raise
     finally:
-        for run in runs:
+        for _, run in cases:
             run.close()
 
 
@@ -195,12 +206,12 @@ def _task_fault(kind: Any, where: Any) -> Draw:
 
 
 def _shuffle(lot: random.Random, held: bool) -> dict[str, Any]:
-    return {"shuffle_batch": lot.randrange(3)}
+    return {"shuffle_batch": lot.randrange(2)}
 
 
 def _small(lot: random.Random, held: bool) -> dict[str, Any]:
     """Every task costs the start of two interpreters."""
-    return {"waves": 2}
+    return {"waves": 1}
 
 
 # A process that dies.
@@ -310,10 +321,16 @@ def _wait_for_two_tasks(run: Run) -> None:
 
 
 def _fill_disk(run: Run) -> None:
-    """The planner, which writes the log, can make no file longer than some bytes."""
+    """The agent, which writes the rows, or the planner, which writes all else, can make no file longer than some bytes.
+
+    Each is far less than a wave of messages takes.
+    """
     run.wait_for_batch(run.random.randrange(2))
-    limit = run.random.choice([0, 100, 1_000, 50_000])
-    run.planner.rlimit(psutil.RLIMIT_FSIZE, (limit, psutil.RLIM_INFINITY))
+    assert run.agent is not None
+    writer = run.random.choice([run.agent, run.planner])
+    limit = run.random.choice([0, 100, 1_000])
+    writer.rlimit(psutil.RLIMIT_FSIZE, (limit, psutil.RLIM_INFINITY))
+    run.publish_wave()
     error = run.wait_for_failure()
     assert "no space" in error, error
     _start_again(run)
@@ -323,6 +340,11 @@ def _fill_disk(run: Run) -> None:
 
 
 _CUTS = 3
+
+
+def _short_leases(lot: random.Random, held: bool) -> dict[str, Any]:
+    """What a cut stream lost on its way comes again when its lease ends, and the others' must not end."""
+    return {"ack_deadline_s": 10}
 
 
 def _cut_streams(run: Run) -> None:
@@ -348,7 +370,7 @@ def _early_stall(lot: random.Random, held: bool) -> dict[str, Any]:
 def _end_leases(run: Run) -> None:
     run.wait_for_fault()
     run.wait_until(lambda: run.emulator.counters(SUBSCRIPTION)["outstanding"], "messages that are leased")
-    run.emulator.advance(ACK_DEADLINE_S + 1)
+    run.emulator.advance(run.plan.ack_deadline_s + 1)
     assert run.emulator.counters(SUBSCRIPTION)["expired"] > 0
     run.release()
 
@@ -362,7 +384,7 @@ POINTS = {
         Point("worker-killed", _on("forked"), _task_fault("kill", "during"), second_attempt=True),
         Point("agent-killed", _on("forked", _kill_agent), _moment, may_duplicate=True),
         Point("planner-killed", _on("forked", _kill_planner), _moment, may_duplicate=True),
-        Point("streams-cut", _on("forked", _streams_came_back, before=_cut_streams)),
+        Point("streams-cut", _on("forked", _streams_came_back, before=_cut_streams), _short_leases),
         Point("acks-fail", _on("forked", _fail_acks)),
         Point("leases-end", _on("forked", _end_leases), _early_stall, may_duplicate=True),
         Point("shuffle-stage-again", _on("forked"), _shuffle, second_attempt=True, rerun_of_a_stage=True),
@@ -375,5 +397,17 @@ POINTS = {
     )
 }
 
-# What happens in one go: a JVM is killed once for all.
-GROUPS = [list(points) for _, points in groupby(POINTS.values(), key=lambda point: point.happen)]
+# What happens side by side: most of a run is waiting. A worker that is killed takes those of the other queries along,
+# and what kills a JVM or a host takes all: these have no company.
+GROUPS = [
+    [POINTS[name] for name in names]
+    for names in (
+        ("worker-killed",),
+        ("streams-cut", "acks-fail", "disk-full", "workers-not-forked"),
+        ("task-raises-before-reading", "task-raises-while-reading", "task-raises-after-reading", "shuffle-stage-again"),
+        ("agent-killed", "planner-killed", "leases-end"),
+        ("JVM-killed", "idempotent-sink"),
+        ("speculation",),
+        ("worker-lost",),
+    )
+]

@@ -13,13 +13,15 @@ import psutil
 import pyarrow as pa
 
 RELEASE_S = 60.0
+ROWS_FOR_ALL = 50  # of one task of a shuffle: then no other task is without rows
 
 Rows = Iterator[pa.RecordBatch]
 
 
 @dataclass(frozen=True)
 class TaskFault:
-    """One fault: in the first task of batch ``batch`` or a later one that gets there; once, or in ``every`` such task.
+    """One fault: in the first task of batch ``batch`` or a later one that gets there; once, or in ``every`` such task,
+    at its first attempt.
 
     What stalls goes on when the file ``released`` is there.
     """
@@ -37,7 +39,9 @@ def faulty(folder: Path, life: int, fault: TaskFault | None) -> Callable[[Rows],
         first_attempt = _note_attempt(folder, life)
 
         def here(where: str) -> None:
-            if fault is not None and fault.where == where and first_attempt and _batch_id() >= fault.batch:
+            if fault is None or fault.where != where or _batch_id() < fault.batch:
+                return
+            if first_attempt or not fault.every:  # the first attempt may have died of another's fault
                 _happen(fault, folder)
 
         here("before")
@@ -53,19 +57,25 @@ def without_shuffle_files(folder: Path, life: int, batch_id: int, shuffle_root: 
     """A function for the stage after a shuffle that deletes the shuffle's files under the tasks still to come.
 
     The first task deletes; those beside it wait for that, so that what follows finds no files and Spark has to run the
-    stage before again. There have to be more tasks than Spark runs at a time.
+    stage before again. There have to be more tasks than Spark runs at a time, and rows for all of them: Spark does not
+    look for a file that has none for a task.
     """
 
     def rows(batches: Rows) -> Rows:
         from pyspark import TaskContext
 
         _note_attempt(folder, life)
-        if _batch_id() >= batch_id and not (folder / "fired").exists():
+        fired, decided = folder / "fired", folder / f"decided-{life}-{_batch_id()}"
+        if _batch_id() >= batch_id and not fired.exists():
             if TaskContext.get().partitionId() == 0:
-                for file in Path(shuffle_root).rglob("shuffle_*"):
-                    file.unlink(missing_ok=True)
-                (folder / "fired").touch()
-            _wait_for(folder / "fired")
+                mine = list(batches)
+                if sum(len(batch) for batch in mine) >= ROWS_FOR_ALL:
+                    for file in Path(shuffle_root).rglob("shuffle_*"):
+                        file.unlink(missing_ok=True)
+                    fired.touch()
+                batches = iter(mine)
+                decided.touch()
+            _wait_for(decided)
         yield from batches
 
     return rows

@@ -5,10 +5,11 @@
 //! - [`pubsub`]: the wire messages, the client, pulling with leases, publishing, decoding into Arrow.
 //! - [`agent`]: the process that owns a streaming query's connections and unacknowledged rows.
 //! - [`emulator`]: a Pub/Sub server for tests, demos and benchmarks.
-//! - [`error`], [`retry`], [`runtime`], [`logging`]: one error type, one backoff, one tokio runtime per process, one
-//!   bounded log channel.
+//! - [`error`], [`retry`], [`runtime`], [`logging`], [`calendar`]: one error type, one backoff, one tokio runtime per
+//!   process, one bounded log channel, one calendar.
 
 pub mod agent;
+pub mod calendar;
 pub mod compose;
 pub mod emulator;
 pub mod error;

@@ -3,11 +3,12 @@
 //! Values are those that PySpark gives. What needs the time zone of the process is asked of Python, once per day.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     ArrowPrimitiveType, Date32Type, Decimal128Type, DurationMicrosecondType, Float32Type, Float64Type, Int8Type,
-    Int16Type, Int32Type, Int64Type, Time64NanosecondType, TimestampMicrosecondType,
+    Int16Type, Int32Type, Int64Type, Time64MicrosecondType, Time64NanosecondType, TimestampMicrosecondType,
 };
 use arrow_array::{Array, OffsetSizeTrait, RecordBatch};
 use arrow_buffer::ArrowNativeType;
@@ -18,6 +19,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+use solstice_core::calendar;
 
 type Values<'py> = Vec<Bound<'py, PyAny>>;
 /// The names of a result's columns, their values, and the number of rows.
@@ -106,8 +108,30 @@ struct Decoder<'py> {
     decimal: Bound<'py, PyAny>,
     day_offset_s: Bound<'py, PyAny>,
     local: Bound<'py, PyAny>,
-    dates: HashMap<i64, Bound<'py, PyAny>>,
-    offsets_us: HashMap<i64, Option<i64>>,
+    dates: ByDay<Bound<'py, PyAny>>,
+    offsets_us: ByDay<Option<i64>>,
+}
+
+type ByDay<T> = HashMap<i64, T, BuildHasherDefault<DayHasher>>;
+
+/// Days are looked up for every value, and nobody gains by making them collide: one multiplication is enough.
+#[derive(Default)]
+struct DayHasher(u64);
+
+impl Hasher for DayHasher {
+    fn write_i64(&mut self, day: i64) {
+        self.0 = day.cast_unsigned().wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 impl<'py> Decoder<'py> {
@@ -137,8 +161,8 @@ impl<'py> Decoder<'py> {
             decimal: class(&DECIMAL, "decimal", "Decimal")?,
             day_offset_s,
             local,
-            dates: HashMap::new(),
-            offsets_us: HashMap::new(),
+            dates: ByDay::default(),
+            offsets_us: ByDay::default(),
         })
     }
 
@@ -193,10 +217,11 @@ impl<'py> Decoder<'py> {
             }
             DataType::Time64(TimeUnit::Nanosecond) => {
                 let ticks = array.as_primitive::<Time64NanosecondType>();
-                self.each(ticks, |this, row| {
-                    let (hour, minute, second, micro) = clock(ticks.value(row) / 1000);
-                    this.time.call1((hour, minute, second, micro))
-                })
+                self.each(ticks, |this, row| this.time.call1(clock(ticks.value(row) / 1000)))
+            }
+            DataType::Time64(TimeUnit::Microsecond) => {
+                let ticks = array.as_primitive::<Time64MicrosecondType>();
+                self.each(ticks, |this, row| this.time.call1(clock(ticks.value(row))))
             }
             DataType::Struct(fields) => self.structs(path, fields, array),
             DataType::List(part) => self.lists::<i32>(path, part, array),
@@ -306,7 +331,7 @@ impl<'py> Decoder<'py> {
             }
         }
         self.ordinal(path, "timestamp", ticks.div_euclid(DAY_US))?;
-        let (year, month, day) = civil(ticks.div_euclid(DAY_US));
+        let (year, month, day) = calendar::date(ticks.div_euclid(DAY_US));
         let (hour, minute, second, micro) = clock(ticks.rem_euclid(DAY_US));
         // The ten bytes that a pickled datetime is made of: a third of the time that seven numbers take.
         let byte = |number: i64| number as u8;
@@ -361,18 +386,6 @@ impl<'py> Decoder<'py> {
 fn clock(micros: i64) -> (i64, i64, i64, i64) {
     let seconds = micros / SECOND_US;
     (seconds / 3600, seconds / 60 % 60, seconds % 60, micros % SECOND_US)
-}
-
-/// Year, month and day of a day since 1970: years are taken to begin in March, so that a leap day is the last one.
-fn civil(day: i64) -> (i64, i64, i64) {
-    let shifted = day + 719_468; // days since 0000-03-01
-    let era = shifted.div_euclid(146_097);
-    let of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * of_year + 2) / 153;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    (year_of_era + era * 400 + i64::from(month <= 2), month, of_year - (153 * month_from_march + 2) / 5 + 1)
 }
 
 fn unsupported(py: Python<'_>, column: &str, value: &str, message: String, remedy: String) -> PyErr {

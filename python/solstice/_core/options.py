@@ -3,7 +3,6 @@
 Names are compared without case, as Spark does. What wins: the option, then the environment, then the default.
 """
 
-import difflib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -199,6 +198,8 @@ class OptionTable:
         )
 
     def _unknown(self, name: str) -> UnknownOptionError:
+        import difflib  # here, because it is only for errors
+
         near = difflib.get_close_matches(name.lower(), self._by_key, n=1)
         if near:
             remedy = f"Did you mean {self._by_key[near[0]].name!r}?"

@@ -16,28 +16,38 @@ _SECRET_PARAM = re.compile(r"token|password|secret|credential|api[-_]?key|auth|^
 
 @dataclass(frozen=True)
 class Url:
-    """A URL in its parts; ``path`` and ``params`` are percent-decoded. Parameters that look like secrets are masked."""
+    """A URL in its parts; ``path`` and ``params`` are percent-decoded. Parameters that look like secrets are masked.
+
+    ``host`` and ``port`` are the first of ``addresses``: a cluster is named by several of its members.
+    """
 
     scheme: str
     host: str
     port: int | None
     path: str
     params: dict[str, str] = field(default_factory=dict, hash=False)
+    other_addresses: tuple[tuple[str, int | None], ...] = ()
+
+    @property
+    def addresses(self) -> str:
+        """``host:port``, or several of them with commas between."""
+        return ",".join(_address(host, port) for host, port in ((self.host, self.port), *self.other_addresses))
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        port = "" if self.port is None else f":{self.port}"
         params = "".join(
             f";{name}={MASK if _SECRET_PARAM.search(name) else value}" for name, value in self.params.items()
         )
-        return f"{self.scheme}://{host}{port}{self.path}{params}"
+        return f"{self.scheme}://{self.addresses}{self.path}{params}"
 
     def __repr__(self) -> str:
         return f"Url({str(self)!r})"
 
 
 def parse_url(text: str) -> Url:
-    """Split ``scheme://host:port/path`` and its parameters, ``;a=b;c=d`` (as in Spark Connect) or ``?a=b&c=d``."""
+    """Split ``scheme://host:port/path`` and its parameters, ``;a=b;c=d`` (as in Spark Connect) or ``?a=b&c=d``.
+
+    Several ``host:port`` with commas between them name one cluster.
+    """
     if any(character.isspace() or not character.isprintable() for character in text):
         raise _error(text, "has a space or a control character in it", "Write such characters as %20 and the like.")
     match = _SCHEME.match(text)
@@ -51,8 +61,14 @@ def parse_url(text: str) -> Url:
         raise _error(text, "has a user name or password in it", "Leave them out; pass credentials as parameters.")
     if "#" in rest:
         raise _error(text, "has a fragment (#...)", "Leave it out, or write the character # as %23.")
-    host, port = _host_and_port(text, authority)
-    return Url(match[1].lower(), host, port, unquote(slash + path), _params(text, params))
+    (host, port), *others = [_host_and_port(text, address) for address in authority.split(",")]
+    if others and not all(address for address in authority.split(",")):
+        raise _error(text, "has an empty address in its list", "Write host:port,host:port.")
+    return Url(match[1].lower(), host, port, unquote(slash + path), _params(text, params), tuple(others))
+
+
+def _address(host: str, port: int | None) -> str:
+    return (f"[{host}]" if ":" in host else host) + ("" if port is None else f":{port}")
 
 
 def _host_and_port(text: str, authority: str) -> tuple[str, int | None]:

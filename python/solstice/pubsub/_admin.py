@@ -5,7 +5,7 @@ from typing import Any, Self
 from solstice import _native
 from solstice._core.logging import start_native_logging
 from solstice._core.options import OptionValues
-from solstice.errors import AlreadyExistsError, ConfigError, NotFoundError
+from solstice.errors import AlreadyExistsError, ConfigError, NotFoundError, PermissionDeniedError
 from solstice.pubsub._connection import connection
 from solstice.pubsub._options import ADMIN_OPTIONS, project_name, resource_name
 
@@ -113,3 +113,18 @@ def ensure_subscription(values: OptionValues) -> None:
             value=topic,
             remedy="Give the topic of the subscription, or leave topicId and createSubscription out.",
         )
+
+
+def check_dead_letter_topic(values: OptionValues) -> None:
+    """Find out now, and not at the first corrupt message, that there is no ``deadLetterTopic``."""
+    topic = resource_name("topics", values["deadLetterTopic"], values, "deadLetterTopic")
+    try:
+        Admin.of(values).get_topic(topic)
+    except PermissionDeniedError:
+        pass  # who may publish to a topic need not be allowed to read it
+    except NotFoundError as error:
+        raise NotFoundError(
+            f"deadLetterTopic is {topic}, and there is no such topic.",
+            code=error.code,
+            remedy=f"Create it (solstice pubsub topics create {topic}), or correct deadLetterTopic.",
+        ) from error

@@ -22,10 +22,12 @@ from solstice._core.logging import end_native_logging, start_native_logging
 from solstice._core.options import OptionValues
 from solstice.errors import AgentLostError, SolsticeError
 from solstice.pubsub._cluster import Driver
-from solstice.pubsub._registry import AgentEntry, AgentFolder
+from solstice.pubsub._registry import AgentEntry, AgentFolder, living_agents
 
 if TYPE_CHECKING:
     from solstice.pubsub._shape import Selection
+
+_log = logging.getLogger(__name__)
 
 # The agent gives back what it holds within a second.
 _FAREWELL_S = 5.0
@@ -111,15 +113,17 @@ class AgentProcess:
         }
         ours, theirs = socket.socketpair()
         with ours, theirs, _removed_on_error(folder):
-            process = subprocess.Popen(
-                [sys.executable, "-m", "solstice.pubsub._agent", str(theirs.fileno()), str(folder.path)],
-                pass_fds=[theirs.fileno(), folder.lock],
-                stdin=subprocess.DEVNULL,
-                stdout=sys.stderr.fileno(),  # the log of the driver; stdout may be somebody's protocol
-                start_new_session=True,
-                env=_MALLOC | os.environ,
-            )
-            folder.hand_over()
+            try:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "solstice.pubsub._agent", str(theirs.fileno()), str(folder.path)],
+                    pass_fds=[theirs.fileno(), folder.lock],
+                    stdin=subprocess.DEVNULL,
+                    stdout=sys.stderr.fileno(),  # the log of the driver; stdout may be somebody's protocol
+                    start_new_session=True,
+                    env=_MALLOC | os.environ,
+                )
+            finally:
+                folder.hand_over()
             theirs.close()  # or the end of the agent would not be the end of the socket
             try:
                 agent = _native.Agent(ours.detach(), json.dumps(config))
@@ -132,7 +136,7 @@ class AgentProcess:
             except BaseException:
                 _reap(process)
                 raise
-            AgentEntry(process.pid, epoch, subscription, folder.socket, token, time.time()).write()
+            _announce(AgentEntry(process.pid, epoch, subscription, folder.socket, token, time.time()))
         return cls(process, agent, folder, epoch=epoch, token=token, host=host)
 
     def cut(
@@ -181,6 +185,27 @@ def _counts(status: str) -> dict[str, Any]:
     return counts | {"pubsub_backlog_count": counts["leased"]}
 
 
+def _announce(entry: AgentEntry) -> None:
+    """Let others know of the agent, and the user of the others; the query goes on without."""
+    try:
+        _warn_of_others(entry.subscription)
+        entry.write()
+    except (OSError, SolsticeError) as error:
+        _log.warning("solstice pubsub status does not see the agent in process %s: %s", entry.pid, error)
+
+
+def _warn_of_others(subscription: str) -> None:
+    """Two queries may share a subscription on purpose; two sides of a join that do so find no pairs."""
+    pids = [entry.pid for entry in living_agents() if entry.subscription == subscription]
+    if pids:
+        _log.warning(
+            "another agent on this host reads %s (process %s): each message goes to one of the two. To join a stream "
+            "with itself, do it in foreachBatch; else give each query a subscription of its own.",
+            subscription,
+            ", ".join(map(str, pids)),
+        )
+
+
 @contextmanager
 def _removed_on_error(folder: AgentFolder) -> Iterator[None]:
     try:
@@ -220,7 +245,7 @@ def main() -> None:
         _native.run_agent(int(sys.argv[1]))
         status = 0
     except SolsticeError:
-        logging.getLogger(__name__).exception("the agent failed")
+        _log.exception("the agent failed")
     finally:
         shutil.rmtree(sys.argv[2], ignore_errors=True)
         end_native_logging()

@@ -19,8 +19,8 @@ class Delivery(Protocol):
     def partitions(self, end: dict[str, Any]) -> Sequence[AgentPart | LogPart]:
         """The parts of the batch that ends at ``end``."""
 
-    def status(self) -> dict[str, Any]:
-        """Counts, for the query's progress."""
+    def count(self) -> dict[str, int]:
+        """What the planner itself counts; any thread may ask."""
 
 
 class AgentDelivery:
@@ -58,9 +58,9 @@ class AgentDelivery:
             )
         return parts_of(agent, batch)
 
-    def status(self) -> dict[str, Any]:
-        """The agent's counts."""
-        return self._agent.status()
+    def count(self) -> dict[str, int]:
+        """Nothing: all there is to count is with the agent."""
+        return {}
 
 
 def parts_of(agent: AgentProcess, batch: Batch) -> list[AgentPart]:

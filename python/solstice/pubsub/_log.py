@@ -111,7 +111,7 @@ class Log:
         return name in self._confirmed or name in self._unconfirmed
 
     def count(self) -> dict[str, int]:
-        """For the query's progress."""
+        """For the query's progress and Prometheus."""
         return {"log_waiting": len(self._waiting), "log_known_ids": len(self.seen)}
 
     # Whose it is

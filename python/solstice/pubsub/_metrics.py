@@ -1,4 +1,4 @@
-"""The agent's counts for Prometheus."""
+"""The counts of a query for Prometheus."""
 
 from collections.abc import Iterator
 
@@ -9,6 +9,7 @@ from prometheus_client.registry import Collector
 from solstice._core.metrics import MetricsEndpoint
 from solstice.errors import ConfigError, MachineError, SolsticeError
 from solstice.pubsub._agent import AgentProcess, ask_status
+from solstice.pubsub._delivery import Delivery
 
 _PREFIX = "solstice_"
 _COUNTERS = {
@@ -31,12 +32,17 @@ _GAUGES = {
     "uptime_s": "How long the agent has lived, in seconds.",
     "executor_cores": "Cores of the executors that have read lately.",
 }
+_GAUGES_OF_LOG = {
+    "log_waiting": "Batches in the log that Spark has not made durable yet.",
+    "log_known_ids": "Message ids that are remembered, to drop copies.",
+}
 
 
-class _AgentCollector(Collector):
-    def __init__(self, subscription: str, agent: AgentProcess) -> None:
+class _Collector(Collector):
+    def __init__(self, subscription: str, agent: AgentProcess, delivery: Delivery) -> None:
         self._subscription = subscription
         self._agent = agent
+        self._delivery = delivery
 
     def describe(self) -> list[Metric]:
         """Nothing: registering does not ask the agent."""
@@ -48,17 +54,20 @@ class _AgentCollector(Collector):
             status = ask_status(self._agent.socket, self._agent.token)
         except SolsticeError:
             return
-        for kind, docs in ((CounterMetricFamily, _COUNTERS), (GaugeMetricFamily, _GAUGES)):
+        logged = self._delivery.count()
+        status |= logged
+        gauges = _GAUGES | _GAUGES_OF_LOG if logged else _GAUGES
+        for kind, docs in ((CounterMetricFamily, _COUNTERS), (GaugeMetricFamily, gauges)):
             for name, doc in docs.items():
                 family = kind(_PREFIX + "pubsub_" + name.removeprefix("pubsub_"), doc, labels=["subscription"])
                 family.add_metric([self._subscription], status[name])
                 yield family
 
 
-def serve_metrics(subscription: str, agent: AgentProcess, port: int) -> MetricsEndpoint:
-    """Serve the agent's counts to Prometheus, on the driver's loopback, until ``stop``."""
+def serve_metrics(subscription: str, agent: AgentProcess, delivery: Delivery, port: int) -> MetricsEndpoint:
+    """Serve the counts of agent and log to Prometheus, on the driver's loopback, until ``stop``."""
     registry = CollectorRegistry()
-    registry.register(_AgentCollector(subscription, agent))
+    registry.register(_Collector(subscription, agent, delivery))
     endpoint = MetricsEndpoint(registry, port)
     try:
         endpoint.start()

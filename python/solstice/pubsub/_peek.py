@@ -23,6 +23,7 @@ from solstice.pubsub._shape import Shape
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_LARGEST_MESSAGE_BYTES = 10 << 20
 _MAX_BYTES = 64_000_000
 _BATCH_ROWS = 10_000
 
@@ -79,7 +80,8 @@ class PeekReader(DataSourceReader):  # type: ignore[misc]
             columns=selection.columns,
             attribute_columns=selection.attribute_columns,
             max_outstanding_messages=most,
-            max_outstanding_bytes=_MAX_BYTES,
+            # Room for one message more than the bound, or large ones would stop just before it and be waited for.
+            max_outstanding_bytes=_MAX_BYTES + _LARGEST_MESSAGE_BYTES,
             max_batch_rows=min(most, _BATCH_ROWS),
             ack_deadline_s=values["ackDeadline"],
             idle_s=values["availableNowIdle"],

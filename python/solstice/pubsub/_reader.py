@@ -7,7 +7,9 @@ file keeps to Spark's order of calls.
 """
 
 import gc
+import logging
 import os
+import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +22,9 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from solstice._core.options import OptionValues
-from solstice.errors import PartUnavailableError, UnsupportedTriggerError
+from solstice.errors import AgentLostError, PartUnavailableError, UnsupportedTriggerError
 from solstice.pubsub import _cluster
-from solstice.pubsub._admin import ensure_subscription
+from solstice.pubsub._admin import check_dead_letter_topic, ensure_subscription
 from solstice.pubsub._agent import AgentProcess
 from solstice.pubsub._connection import connection
 from solstice.pubsub._delivery import AgentDelivery, Delivery
@@ -35,8 +37,11 @@ from solstice.pubsub._shape import Shape
 if TYPE_CHECKING:
     from solstice._core.metrics import MetricsEndpoint
 
+_log = logging.getLogger(__name__)
+
 # Without a wait Spark asks 65 times a second when there is nothing to read.
 _IDLE_WAIT_MS = 500
+_WARN_EVERY_S = 30.0
 
 
 class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
@@ -50,6 +55,7 @@ class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  
         if values["logPath"] is not None:
             check_location(values["logPath"])
         self._agent: AgentProcess | None = None
+        self._spark_pid = 0
         self._delivery: Delivery | None = None
         self._metrics: MetricsEndpoint | None = None
         self._cluster: _cluster.Driver | None = None
@@ -80,6 +86,7 @@ class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  
                 "it; or .trigger(processingTime=...).",
             )
         delivery, agent, end = self._deliver(), self._agent, None
+        warn_at = time.monotonic() + self._values["availableNowIdle"] + _WARN_EVERY_S
         while agent is not None and not agent.drained:
             end = delivery.next(
                 start,
@@ -90,6 +97,10 @@ class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  
             )
             if end is not None or not self._available_now:
                 break
+            self._check_spark()
+            if time.monotonic() >= warn_at:
+                self._warn_of_outage()
+                warn_at += _WARN_EVERY_S
         return start if end is None else end  # the same object: Spark compares the JSON text
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -98,22 +109,49 @@ class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  
 
     def _deliver(self) -> Delivery:
         """The delivery of this life, which begins here."""
-        if self._agent is None:
-            self._agent = self._start_agent()
-            if self._values["metricsPort"]:
-                from solstice.pubsub._metrics import serve_metrics
-
-                self._metrics = serve_metrics(self._subscription, self._agent, self._values["metricsPort"])
-        if self._delivery is None:
-            log = self._values["delivery"] == "log"
-            self._delivery = (
-                LogDelivery(self._agent, self._subscription, self._values) if log else AgentDelivery(self._agent)
-            )
+        if self._agent is None or self._delivery is None:
+            self._spark_pid = os.getppid()
+            agent = self._start_agent()
+            try:
+                log = self._values["delivery"] == "log"
+                delivery = LogDelivery(agent, self._subscription, self._values) if log else AgentDelivery(agent)
+                self._metrics = self._serve_metrics(agent, delivery)
+            except BaseException:
+                agent.close()
+                raise
+            self._agent, self._delivery = agent, delivery
         return self._delivery
+
+    def _serve_metrics(self, agent: AgentProcess, delivery: Delivery) -> "MetricsEndpoint | None":
+        if not self._values["metricsPort"]:
+            return None
+        from solstice.pubsub._metrics import serve_metrics
+
+        return serve_metrics(self._subscription, agent, delivery, self._values["metricsPort"])
+
+    def _check_spark(self) -> None:
+        """A killed JVM cannot say that it is gone, and nobody else would end a planner that is waiting."""
+        if os.getppid() != self._spark_pid:
+            raise AgentLostError(
+                f"Spark (process {self._spark_pid}) has ended, and this query with it.",
+                remedy="Start it again from its checkpoint; nothing is lost.",
+            )
+
+    def _warn_of_outage(self) -> None:
+        """With every stream open and every acknowledgement answered, the run would have gone on or ended by now."""
+        _log.warning(
+            "availableNow waits for %s: not all streams to it are open, or acknowledgements have no answer "
+            "(%s connections were made again so far). The run goes on by itself when Pub/Sub does; check that this "
+            "host reaches the endpoint (or emulatorHost), and the quotas of the project.",
+            self._subscription,
+            self._agent.status()["reconnects"] if self._agent else 0,
+        )
 
     def _start_agent(self) -> AgentProcess:
         if self._values["createSubscription"]:
             ensure_subscription(self._values)
+        if self._values["deadLetterTopic"] is not None:
+            check_dead_letter_topic(self._values)
         # The log drops messages that it has seen.
         always = ("message_id",) if self._values["delivery"] == "log" else ()
         selection = self._shape.selection(always)
@@ -144,8 +182,10 @@ class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  
             raise PartUnavailableError(str(error)) from error
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """The agent's counts; they stand in the query's progress as ``latestOffset``."""
-        return None if self._delivery is None else self._delivery.status()
+        """The counts of agent and log; they stand in the query's progress as ``latestOffset``."""
+        if self._agent is None or self._delivery is None:
+            return None
+        return self._agent.status() | self._delivery.count()
 
     def stop(self) -> None:
         """Spark calls this in some of the ways a query ends; in the others the agent sees its socket close."""

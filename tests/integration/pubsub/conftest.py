@@ -1,10 +1,11 @@
-"""Fixtures of the conformance tests."""
+"""Fixtures: the official clients on an emulator, and one with a topic and a subscription for Spark."""
 
 from collections.abc import Iterator
 
 import pytest
 from conformance import Service
 
+from pubsub_queries import SUBSCRIPTION, TOPIC
 from solstice.testing import PubSubEmulator
 
 
@@ -27,3 +28,11 @@ def topic(service: Service) -> str:
 def subscription(service: Service, topic: str) -> str:
     """A subscription with the defaults of the service."""
     return service.subscription(topic)
+
+
+@pytest.fixture
+def emulator() -> Iterator[PubSubEmulator]:
+    with PubSubEmulator() as emulator:
+        emulator.create_topic(TOPIC)
+        emulator.create_subscription(SUBSCRIPTION, TOPIC)
+        yield emulator

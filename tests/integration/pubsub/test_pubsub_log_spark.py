@@ -1,7 +1,6 @@
 """``delivery="log"`` on a real Spark: every message once, through failures and restarts."""
 
 import sqlite3
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -10,27 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from solstice.pubsub import publish
+from pubsub_queries import SUBSCRIPTION, is_settled, send, wait_until
 from solstice.testing import PubSubEmulator
 
 pytestmark = pytest.mark.spark
-
-TOPIC = "projects/test/topics/events"
-SUBSCRIPTION = "projects/test/subscriptions/events"
-
-
-@pytest.fixture
-def emulator() -> Iterator[PubSubEmulator]:
-    with PubSubEmulator() as emulator:
-        emulator.create_topic(TOPIC)
-        emulator.create_subscription(SUBSCRIPTION, TOPIC)
-        yield emulator
-
-
-def send(emulator: PubSubEmulator, first: int, count: int) -> set[str]:
-    payloads = [f"event-{number}" for number in range(first, first + count)]
-    assert publish(TOPIC, pa.table({"data": payloads}), emulator_host=emulator.address).published == count
-    return set(payloads)
 
 
 class Sink:
@@ -67,19 +49,6 @@ def start(spark: Any, emulator: PubSubEmulator, folder: Path, write: Callable[[A
         .option("checkpointLocation", str(folder / "checkpoint"))
         .start()
     )
-
-
-def wait_until(condition: Callable[[], bool], query: Any, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert query.exception() is None, query.exception()
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.1)
-
-
-def is_settled(emulator: PubSubEmulator, count: int) -> bool:
-    counters = emulator.counters(SUBSCRIPTION)
-    return counters["acked"] == count and counters["outstanding"] == counters["backlog"] == 0
 
 
 def rows_left(folder: Path) -> list[Path]:

@@ -5,6 +5,7 @@ import math
 from typing import Any
 
 import pyarrow as pa
+import pyspark
 import pytest
 
 from json_corpus import DOCUMENT_SCHEMA, DOCUMENTS, TYPES, VALUES, random_documents
@@ -26,6 +27,8 @@ VALUES_NOT_READ = {
     # Days in a string, from before the calendar of today.
     ("date", b'"-15000000"'),
 }
+# A time with more digits than its type has: read here as by Spark 4.3, which 4.2 does not do.
+VALUES_READ_OTHERWISE_BEFORE_4_3 = {("time(6)", b'"1:02:03.123456789"')}
 # Half a surrogate pair inside an object or array that goes to a string column as text: Spark writes it as an escape,
 # here it is "?" as everywhere else. Neither calls the row corrupt.
 _HALF_PAIRS = b'{"y":["\\ud800", "\\ude00x"]}'
@@ -118,6 +121,8 @@ def test_each_value_of_the_corpus_is_read_as_by_spark(utc: Any, kind: str) -> No
         for index, value in enumerate(VALUES)
         if (ours[index], ours_corrupt[index]) != (theirs[index], theirs_corrupt[index])
     }
+    if pyspark.__version__ < "4.3":
+        differing -= VALUES_READ_OTHERWISE_BEFORE_4_3
     assert differing == {listed for listed in VALUES_NOT_READ | VALUES_READ_OTHERWISE if listed[0] == kind}
     for listed in differing:
         index = VALUES.index(listed[1])

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,13 @@ import psutil
 import pyarrow as pa
 import pytest
 
+from pubsub_queries import SUBSCRIPTION, TOPIC
 from solstice._core.java import spark_environment
 from solstice.pubsub import pull
 from solstice.testing import PubSubEmulator
+from waiting import wait_until
 
 pytestmark = pytest.mark.spark
-
-TOPIC = "projects/test/topics/events"
-SUBSCRIPTION = "projects/test/subscriptions/events"
 
 
 @pytest.fixture
@@ -51,13 +50,6 @@ def received(emulator: PubSubEmulator, count: int) -> list[dict[str, Any]]:
             if len(rows) >= count:
                 break
     return rows
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.05)
 
 
 def test_every_row_is_published_once_also_of_partitions_that_have_none(spark, emulator) -> None:
@@ -109,8 +101,10 @@ def test_json_goes_through_pubsub_and_comes_back_as_the_same_rows(spark, emulato
         "if(id % 3 = 0, null, cast(id as decimal(10,2))) as price",
     )
     write(frame, emulator, format="json")
-    with pull(SUBSCRIPTION, emulator_host=emulator.address, idle_s=0.5) as puller:
-        batches = [batch.rows for batch in puller]
+    batches: list[pa.RecordBatch] = []
+    with pull(SUBSCRIPTION, emulator_host=emulator.address, idle_s=10) as puller:
+        while sum(batch.num_rows for batch in batches) < 2_000:
+            batches.append(next(puller).rows)
     back = [Projection("json", frame.schema).project(raw) for raw in batches]
     assert all(projected.corrupt == [] for projected in back)
     expected = frame.orderBy("id").toArrow()
@@ -189,7 +183,7 @@ def test_a_stopped_query_leaves_nobody_publishing(spark, emulator, tmp_path) -> 
     finally:
         began = time.monotonic()
         query.stop()
-    wait_until(lambda: not workers_connected_to(emulator.port), 10)
+    wait_until(lambda: not workers_connected_to(emulator.port), seconds=10)
     assert time.monotonic() - began < 10
     assert emulator.published(TOPIC) == 0
 

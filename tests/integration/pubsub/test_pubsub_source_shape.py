@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -13,23 +12,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from pubsub_queries import SUBSCRIPTION, TOPIC, wait_until
 from solstice._core.java import spark_environment
 from solstice.pubsub import publish, pull
 from solstice.testing import PubSubEmulator
 
 pytestmark = pytest.mark.spark
 
-TOPIC = "projects/test/topics/events"
-SUBSCRIPTION = "projects/test/subscriptions/events"
 DEAD = "projects/test/topics/dead"
-
-
-@pytest.fixture
-def emulator() -> Iterator[PubSubEmulator]:
-    with PubSubEmulator() as emulator:
-        emulator.create_topic(TOPIC)
-        emulator.create_subscription(SUBSCRIPTION, TOPIC)
-        yield emulator
 
 
 def send(emulator: PubSubEmulator, payloads: list[str], attributes: dict[str, str] | None = None) -> None:
@@ -39,14 +29,6 @@ def send(emulator: PubSubEmulator, payloads: list[str], attributes: dict[str, st
 
 def options(emulator: PubSubEmulator, **given: str) -> dict[str, str]:
     return {"subscriptionId": SUBSCRIPTION, "emulatorHost": emulator.address, **given}
-
-
-def wait_until(condition: Callable[[], bool], query: Any, seconds: float = 90.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert query.exception() is None, query.exception()
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.1)
 
 
 def stream(spark: Any, emulator: PubSubEmulator, count: int, schema: str | None = None, **given: str) -> pa.Table:
@@ -135,8 +117,10 @@ def test_bad_rows_stay_with_their_payload_and_are_published_as_dead_letters(spar
     assert sorted(zip(*(column.to_pylist() for column in table.columns), strict=True), key=str) == sorted(
         expected, key=str
     )
-    with pull("projects/test/subscriptions/dead", emulator_host=emulator.address, idle_s=0.5) as puller:
-        letters = [row for batch in puller for row in batch.rows.to_pylist()]
+    letters: list[dict[str, Any]] = []
+    with pull("projects/test/subscriptions/dead", emulator_host=emulator.address, idle_s=10) as puller:
+        while len(letters) < 2:
+            letters += next(puller).rows.to_pylist()
     assert sorted(letter["data"] for letter in letters) == [b'{"id":', b'{"id":"three"}']
     for letter in letters:
         attributes = dict(letter["attributes"])
@@ -157,6 +141,19 @@ def test_peeks_see_every_message_and_acknowledge_none(spark, emulator) -> None:
     with pytest.raises(Exception, match=r"message \d+: no JSON.*PERMISSIVE or DROPMALFORMED"):
         peek(spark, emulator, "id BIGINT", format="json", mode="FAILFAST").collect()
     assert settled(emulator) == {"acked": 0, "outstanding": 0, "backlog": 501}
+
+
+def test_avro_payloads_become_columns_and_those_that_are_none_nulls(spark, emulator) -> None:
+    schema = {
+        "type": "record",
+        "name": "Click",
+        "fields": [{"name": "id", "type": "long"}, {"name": "page", "type": ["null", "string"]}],
+    }
+    # Zigzag numbers; the branch of a union before its value.
+    payloads = [b"\x02" + b"\x02" + b"\x08home", b"\x04" + b"\x00", b"\xff"]
+    publish(TOPIC, pa.table({"data": pa.array(payloads, pa.binary())}), emulator_host=emulator.address)
+    rows = peek(spark, emulator, "id BIGINT, page STRING", format="avro", avroSchema=json.dumps(schema)).collect()
+    assert sorted(map(tuple, rows), key=str) == [(1, "home"), (2, None), (None, None)]
 
 
 def test_a_peek_takes_no_more_than_it_may_and_nothing_from_an_empty_subscription(spark, emulator) -> None:
@@ -189,10 +186,12 @@ def test_a_missing_subscription_is_made_when_that_is_asked_for(spark, emulator) 
 CONNECT = """
 import sys, time
 from pyspark.sql import SparkSession
-address, subscription, folder = sys.argv[1:]
+address, subscription, topic, relay, folder = sys.argv[1:]
 spark = (SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false")
     .config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1").getOrCreate())
 assert "connect" in type(spark).__module__, type(spark)
+sink = {"topicId": topic, "emulatorHost": address, "format": "json"}
+spark.range(1000).write.format("pubsub").options(**sink).mode("append").save()
 given = {"subscriptionId": subscription, "emulatorHost": address, "format": "json"}
 peek = spark.read.format("pubsub").options(**given, availableNowIdle="500ms").schema("id BIGINT").load()
 print("peeked", peek.selectExpr("sum(id)").first()[0], flush=True)
@@ -202,14 +201,19 @@ query = (frame.writeStream.format("parquet").option("path", folder + "/out")
 sys.stdin.read()
 query.stop()
 print("streamed", spark.read.parquet(folder + "/out").selectExpr("sum(id)").first()[0], flush=True)
+frame = spark.readStream.schema("id BIGINT").parquet(folder + "/out")
+query = (frame.writeStream.format("pubsub").options(**sink | {"topicId": relay})
+    .option("checkpointLocation", folder + "/relayed").trigger(availableNow=True).start())
+query.awaitTermination()
 spark.stop()
 """
 
 
 def test_it_all_works_from_a_spark_connect_session(emulator, tmp_path) -> None:
-    send(emulator, [f'{{"id":{number}}}' for number in range(1_000)])
+    relay = "projects/test/topics/relay"
+    emulator.create_topic(relay)
     client = subprocess.Popen(
-        [sys.executable, "-c", CONNECT, emulator.address, SUBSCRIPTION, str(tmp_path)],
+        [sys.executable, "-c", CONNECT, emulator.address, SUBSCRIPTION, TOPIC, relay, str(tmp_path)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -224,3 +228,4 @@ def test_it_all_works_from_a_spark_connect_session(emulator, tmp_path) -> None:
     finally:
         said, errors = client.communicate(b"")
     assert said.decode().split() == ["peeked", "499500", "streamed", "499500"], errors.decode()[-4_000:]
+    assert emulator.published(relay) == 1_000

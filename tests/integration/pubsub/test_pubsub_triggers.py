@@ -4,43 +4,23 @@ import json
 import os
 import socket
 import threading
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from processes import descendants
-from solstice.pubsub import publish
+from pubsub_queries import SUBSCRIPTION, agents_of, send, stored, wait_for_end, wait_until
 from solstice.pubsub._registry import AgentEntry, living_agents
 from solstice.testing import PubSubEmulator
+from waiting import free_port
 
 pytestmark = pytest.mark.spark
 
-TOPIC = "projects/test/topics/events"
-SUBSCRIPTION = "projects/test/subscriptions/events"
-
-
-@pytest.fixture
-def emulator() -> Iterator[PubSubEmulator]:
-    with PubSubEmulator() as emulator:
-        emulator.create_topic(TOPIC)
-        emulator.create_subscription(SUBSCRIPTION, TOPIC)
-        yield emulator
-
-
-def send(emulator: PubSubEmulator, first: int, count: int) -> set[str]:
-    payloads = [f"event-{number}" for number in range(first, first + count)]
-    assert publish(TOPIC, pa.table({"data": payloads}), emulator_host=emulator.address).published == count
-    return set(payloads)
-
 
 def writer(spark: Any, emulator: PubSubEmulator, folder: Path, **options: str) -> Any:
-    given = {"subscriptionId": SUBSCRIPTION, "emulatorHost": emulator.address, "availableNowIdle": "1s"} | options
+    given = {"subscriptionId": SUBSCRIPTION, "emulatorHost": emulator.address, "availableNowIdle": "3s"} | options
     frame = spark.readStream.format("pubsub").options(**given).load()
     return (
         frame.selectExpr("cast(data as string) as event")
@@ -50,25 +30,13 @@ def writer(spark: Any, emulator: PubSubEmulator, folder: Path, **options: str) -
     )
 
 
-def stored(folder: Path) -> list[str]:
-    files = set()
-    for entry in sorted((folder / "out" / "_spark_metadata").glob("[0-9]*")):
-        files |= {json.loads(line)["path"] for line in entry.read_text().splitlines()[1:]}
-    return [event for file in files for event in pq.read_table(file.removeprefix("file://"))["event"].to_pylist()]
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.1)
-
-
 def run_to_the_end(query: Any) -> None:
     try:
+        agents = agents_of(query)
         assert query.awaitTermination(90), "the run did not end"
     finally:
         query.stop()
+    wait_for_end(agents)
 
 
 def test_available_now_reads_what_is_there_acknowledges_it_and_ends_also_when_started_again(
@@ -98,7 +66,6 @@ def test_available_now_reads_what_is_there_acknowledges_it_and_ends_also_when_st
         stop.set()
         publisher.join()
     assert sent <= set(stored(tmp_path))
-    wait_until(lambda: not descendants("solstice.pubsub._agent"), seconds=5)
     # What came later is in the sink and acknowledged, or neither.
     assert emulator.counters(SUBSCRIPTION)["acked"] == len(stored(tmp_path)) == len(set(stored(tmp_path)))
 
@@ -109,11 +76,9 @@ def test_available_now_on_an_empty_subscription_ends_and_can_be_stopped_while_it
     run_to_the_end(writer(spark, emulator, tmp_path).trigger(availableNow=True).start())
     assert stored(tmp_path) == []
     query = writer(spark, emulator, tmp_path, availableNowIdle="10m").trigger(availableNow=True).start()
-    wait_until(lambda: bool(descendants("solstice.pubsub._agent")))
-    began = time.monotonic()
+    agents = agents_of(query)
     query.stop()
-    wait_until(lambda: not descendants("solstice.pubsub._agent"), seconds=5)
-    assert time.monotonic() - began < 5
+    wait_for_end(agents)
 
 
 def test_a_trigger_that_reads_once_is_refused_with_the_one_to_use(spark, emulator, tmp_path) -> None:
@@ -123,8 +88,7 @@ def test_a_trigger_that_reads_once_is_refused_with_the_one_to_use(spark, emulato
 
 
 def test_the_counts_are_in_the_progress_and_for_prometheus_while_the_query_runs(spark, emulator, tmp_path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+    port = free_port()
 
     def scrape() -> str:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as response:

@@ -7,8 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 
 from solstice.pubsub import pull
 from solstice.testing import PubSubEmulator
+from waiting import wait_until
 
 MAIN = "import sys; from solstice.cli import main; sys.exit(main())"
 TOPIC, SUBSCRIPTION = "projects/test/topics/events", "projects/test/subscriptions/events"
@@ -55,13 +55,6 @@ def arrived(emulator: PubSubEmulator, count: int) -> list[dict]:
             if len(rows) >= count:
                 break
     return rows
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.01)
 
 
 def test_json_lines_become_messages(emulator):
@@ -176,7 +169,7 @@ def test_an_input_of_any_size_takes_bounded_memory(emulator):
     for _ in range(400):
         process.stdin.write(chunk)
     process.stdin.flush()
-    wait_until(lambda: emulator.published(TOPIC) == 400_000, 60)
+    wait_until(lambda: emulator.published(TOPIC) == 400_000, seconds=60)
     status = Path(f"/proc/{process.pid}/status").read_text()
     peak_mb = int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) >> 10
     out, _ = process.communicate(timeout=20)

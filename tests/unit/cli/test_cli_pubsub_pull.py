@@ -5,14 +5,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
 
 from solstice.pubsub import publish
 from solstice.testing import PubSubEmulator
+from waiting import wait_until
 
 MAIN = "import sys; from solstice.cli import main; sys.exit(main())"
 TOPIC = "projects/test/topics/events"
@@ -42,13 +42,6 @@ def run(emulator: PubSubEmulator, *arguments: str) -> list[dict]:
     out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (0, b"")
     return [json.loads(line) for line in out.splitlines()]
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.02)
 
 
 def test_messages_are_written_as_json_lines_and_acked(emulator) -> None:

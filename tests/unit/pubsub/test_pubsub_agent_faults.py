@@ -5,10 +5,11 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from pubsub_agents import START, SUBSCRIPTION, cut, reading, send, serving, wait_until
+from pubsub_agents import START, SUBSCRIPTION, cut, reading, send, serving
 from solstice.errors import PermissionDeniedError, SolsticeError
 from solstice.pubsub._reader import PubSubStreamReader
 from solstice.testing import PubSubEmulator
+from waiting import wait_until
 
 
 @pytest.fixture

@@ -11,10 +11,11 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows, SupportsTriggerAvailableNow
 
 from pubsub_agents import START, SUBSCRIPTION, agent_process, cut, read, reading, send, serving
+from solstice.pubsub import _reader
 from solstice.pubsub._reader import PubSubStreamReader
 from solstice.testing import PubSubEmulator
 
-IDLE_S = 0.8
+IDLE_S = 2.0
 
 
 @pytest.fixture
@@ -125,17 +126,29 @@ def test_what_a_killed_agent_held_is_left_to_a_run_after_its_leases(emulator) ->
 def test_a_run_waits_for_streams_that_open_late_or_break(emulator) -> None:
     sent = send(emulator, 0, 1_000)
     emulator.faults.answer("StreamingPull", "UNAVAILABLE", times=1)
-    emulator.faults.delay("StreamingPull", 3 * IDLE_S, times=2)
+    emulator.faults.delay("StreamingPull", 2 * IDLE_S, times=2)
     with run(emulator) as reader:
         batches, _ = drain(reader, START)
         assert reader.reportLatestOffset()["reconnects"] == 1
     assert set(all_of(batches)) == sent
 
 
+def test_a_run_that_waits_long_for_its_streams_says_so_and_what_to_check(emulator, monkeypatch, caplog) -> None:
+    monkeypatch.setattr(_reader, "_WARN_EVERY_S", 0.2)
+    sent = send(emulator, 0, 10)
+    emulator.faults.delay("StreamingPull", 2 * IDLE_S, times=1)
+    with run(emulator) as reader:
+        batches, _ = drain(reader, START)
+    assert set(all_of(batches)) == sent
+    warnings = [record.getMessage() for record in caplog.records if "availableNow waits" in record.getMessage()]
+    assert len(warnings) > 1
+    assert all(SUBSCRIPTION in warning and "emulatorHost" in warning for warning in warnings)
+
+
 def test_a_run_ends_after_the_answers_to_its_acknowledgements(emulator) -> None:
     send(emulator, 0, 100)
     emulator.faults.answer("Acknowledge", "UNAVAILABLE", times=1)
-    emulator.faults.delay("Acknowledge", 3 * IDLE_S, times=2)
+    emulator.faults.delay("Acknowledge", 2 * IDLE_S, times=2)
     with run(emulator) as reader:
         drain(reader, START)
         counters = emulator.counters(SUBSCRIPTION)

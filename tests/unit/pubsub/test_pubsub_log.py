@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from pubsub_agents import START, SUBSCRIPTION, TOPIC, lives, serving
 from solstice.errors import AgentLostError, ConfigError, LogError, PartUnavailableError
 from solstice.pubsub import publish
 from solstice.pubsub._agent import AgentProcess
@@ -24,37 +25,19 @@ from solstice.pubsub._options import parse_source
 from solstice.pubsub._reader import PubSubStreamReader
 from solstice.pubsub._shape import Shape
 from solstice.testing import PubSubEmulator
-
-TOPIC = "projects/test/topics/events"
-SUBSCRIPTION = "projects/test/subscriptions/events"
-START = {"epoch": "", "seq": 0}
+from waiting import wait_until
 
 
 @pytest.fixture
 def emulator() -> Iterator[PubSubEmulator]:
-    with PubSubEmulator() as emulator:
-        emulator.create_topic(TOPIC)
-        emulator.create_subscription(SUBSCRIPTION, TOPIC)
+    with serving() as emulator:
         yield emulator
 
 
 @pytest.fixture
 def new_life(emulator: PubSubEmulator, tmp_path: Path) -> Iterator[Callable[..., PubSubStreamReader]]:
-    readers = []
-
-    def build(**options: str) -> PubSubStreamReader:
-        given = {
-            "subscriptionId": SUBSCRIPTION,
-            "emulatorHost": emulator.address,
-            "delivery": "log",
-            "logPath": str(tmp_path / "log"),
-        }
-        readers.append(PubSubStreamReader(parse_source(given | options), Shape()))
-        return readers[-1]
-
-    yield build
-    for reader in readers:
-        reader.stop()
+    with lives(emulator, tmp_path / "log") as new_life:
+        yield new_life
 
 
 def send(emulator: PubSubEmulator, first: int, count: int) -> list[bytes]:
@@ -74,13 +57,6 @@ def ask(reader: PubSubStreamReader, start: dict, limit: int = 100_000) -> dict:
 def read(reader: PubSubStreamReader, start: dict, end: dict) -> list[bytes]:
     parts = reader.partitions(start, end)
     return [value for part in parts for batch in reader.read(part) for value in batch["data"].to_pylist()]
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.02)
 
 
 def acked(emulator: PubSubEmulator) -> int:
@@ -401,7 +377,16 @@ def known(reader: PubSubStreamReader) -> int:
 
 
 def at(reader: PubSubStreamReader, seconds_from_now: float) -> None:
+    """Move time: the clock of the log, and with it the age of what the agent holds."""
     reader._delivery._log._clock = lambda: time.time() + seconds_from_now
+    agent = reader._agent
+
+    def status() -> dict[str, Any]:
+        counts = AgentProcess.status(agent)
+        held = counts["oldest_unacked_s"]
+        return counts | {"oldest_unacked_s": held + seconds_from_now if held else 0.0}
+
+    agent.status = status
 
 
 def test_ids_are_forgotten_after_the_retention_but_never_those_of_the_last_batch(emulator, new_life, tmp_path) -> None:
@@ -424,20 +409,19 @@ def test_ids_are_forgotten_after_the_retention_but_never_those_of_the_last_batch
 
 
 def test_ids_are_not_forgotten_while_a_delivery_from_their_time_is_held(emulator, new_life) -> None:
-    reader = new_life(logRetention="1s", ackDeadline="60s")
+    reader = new_life(logRetention="10s", ackDeadline="60s")
     first = consumed(reader, emulator, 0)
     send(emulator, 10, 20)
     wait_until(lambda: reader.reportLatestOffset()["received"] == 30)
     second = ask(reader, first, limit=10)
-    time.sleep(1.5)  # the passing of time is the point
-    held = reader.reportLatestOffset()["oldest_unacked_s"]
-    assert held >= 1.0
+    at(reader, 15)
     third = ask(reader, second, limit=5)
     assert known(reader) == 25
     fourth = ask(reader, third, limit=5)
     assert known(reader) == 30
+    wait_until(lambda: reader.reportLatestOffset()["acked"] == 30)
     reader.latestOffset(fourth, ReadMaxRows(10))
-    time.sleep(1.1)
+    at(reader, 30)
     reader.latestOffset(fourth, ReadMaxRows(10))
     assert known(reader) == 5
 

@@ -12,47 +12,28 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from moto.server import ThreadedMotoServer
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from object_store import s3_bucket
+from pubsub_agents import START, SUBSCRIPTION, TOPIC, lives, serving
 from solstice.errors import ConfigError, LogError, MachineError, PartUnavailableError
 from solstice.pubsub import publish
 from solstice.pubsub._log_store import LocalStore, ObjectStore, open_store
 from solstice.pubsub._options import parse_source
 from solstice.pubsub._reader import PubSubStreamReader
-from solstice.pubsub._shape import Shape
 from solstice.testing import PubSubEmulator
-
-TOPIC = "projects/test/topics/events"
-SUBSCRIPTION = "projects/test/subscriptions/events"
-START = {"epoch": "", "seq": 0}
 
 
 @pytest.fixture
 def emulator() -> Iterator[PubSubEmulator]:
-    with PubSubEmulator() as emulator:
-        emulator.create_topic(TOPIC)
-        emulator.create_subscription(SUBSCRIPTION, TOPIC)
+    with serving() as emulator:
         yield emulator
 
 
 @pytest.fixture
 def new_life(emulator: PubSubEmulator, tmp_path: Path) -> Iterator[Callable[..., PubSubStreamReader]]:
-    readers = []
-
-    def build(**options: str) -> PubSubStreamReader:
-        given = {
-            "subscriptionId": SUBSCRIPTION,
-            "emulatorHost": emulator.address,
-            "delivery": "log",
-            "logPath": str(tmp_path / "log"),
-        }
-        readers.append(PubSubStreamReader(parse_source(given | options), Shape()))
-        return readers[-1]
-
-    yield build
-    for reader in readers:
-        reader.stop()
+    with lives(emulator, tmp_path / "log") as new_life:
+        yield new_life
 
 
 def send(emulator: PubSubEmulator, count: int) -> list[bytes]:
@@ -238,21 +219,9 @@ def test_a_file_is_durable_before_its_manifest_and_the_manifest_before_it_is_tol
 
 
 @pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A bucket of an object store: moto's server speaks S3."""
-    from pyarrow.fs import FileSystem
-
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "somebody")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    address = f"127.0.0.1:{server.get_host_and_port()[1]}"
-    location = f"s3://bucket/%s?endpoint_override={address}&scheme=http&region=us-east-1&allow_bucket_creation=true"
-    filesystem, _ = FileSystem.from_uri(location % "")
-    filesystem.create_dir("bucket")
-    yield location
-    server.stop()
+def bucket() -> Iterator[str]:
+    with s3_bucket() as location:
+        yield location
 
 
 def test_a_log_in_an_object_store_goes_through_restarts(emulator, new_life, bucket) -> None:

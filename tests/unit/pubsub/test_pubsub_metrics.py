@@ -3,7 +3,6 @@
 import json
 import os
 import socket
-import tempfile
 import urllib.request
 from collections.abc import Iterator
 
@@ -12,10 +11,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from typer.testing import CliRunner
 
-from pubsub_agents import START, SUBSCRIPTION, agent_process, cut, reading, send, serving, wait_until
+from processes import descendants
+from pubsub_agents import START, SUBSCRIPTION, agent_process, cut, own_agents, reading, send, serving
 from solstice.cli._app import build_app
 from solstice.errors import ConfigError
 from solstice.testing import PubSubEmulator
+from waiting import free_port, wait_until
 
 
 @pytest.fixture
@@ -25,10 +26,8 @@ def emulator() -> Iterator[PubSubEmulator]:
 
 
 @pytest.fixture
-def own_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No agents but the test's own."""
-    with tempfile.TemporaryDirectory(prefix="s-") as folder:
-        monkeypatch.setattr(tempfile, "tempdir", folder)
+def own_registry() -> Iterator[None]:
+    with own_agents():
         yield
 
 
@@ -37,11 +36,6 @@ def status(*arguments: str) -> str:
     result = CliRunner().invoke(build_app(rich_help=False), ["pubsub", "status", *arguments])
     assert result.exit_code == 0, result.output
     return result.stdout
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 def scrape(port: int) -> dict[str, float]:
@@ -100,14 +94,25 @@ def test_prometheus_scrapes_the_counts_while_nobody_asks_for_a_batch_and_not_aft
         scrape(port)
 
 
+def test_prometheus_sees_what_is_in_the_log(emulator, tmp_path) -> None:
+    port = free_port()
+    log = {"delivery": "log", "logPath": str(tmp_path / "log")}
+    with reading(emulator, metricsPort=str(port), **log) as reader:
+        send(emulator, 0, 300)
+        end, _ = cut(reader, START, 300)
+        samples = scrape(port)
+        assert (samples["solstice_pubsub_log_waiting"], samples["solstice_pubsub_log_known_ids"]) == (1, 300)
+        reader.latestOffset(end, ReadMaxRows(10))
+        assert scrape(port)["solstice_pubsub_log_waiting"] == 0
+
+
 def test_a_metrics_port_that_is_taken_fails_the_query_and_is_named(emulator) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with (
-            reading(emulator, metricsPort=str(port)) as reader,
-            pytest.raises(ConfigError, match=f"metricsPort is {port}.*free port"),
-        ):
-            reader.latestOffset(START, ReadMaxRows(10))
+        with reading(emulator, metricsPort=str(port)) as reader:
+            with pytest.raises(ConfigError, match=f"metricsPort is {port}.*free port"):
+                reader.latestOffset(START, ReadMaxRows(10))
+            assert descendants("solstice.pubsub._agent") == []
 
 
 @pytest.mark.usefixtures("own_registry")

@@ -6,7 +6,7 @@ import pickle
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import polars as pl
 import pyarrow as pa
@@ -15,6 +15,7 @@ import pytest
 from solstice.errors import ConfigError, NotFoundError, PermissionDeniedError, PublishError, UnavailableError
 from solstice.pubsub import Publisher, publish, publish_async, pull
 from solstice.testing import PubSubEmulator
+from waiting import wait_until
 
 TOPIC, SUBSCRIPTION = "projects/test/topics/events", "projects/test/subscriptions/events"
 MAP = pa.map_(pa.string(), pa.string())
@@ -39,13 +40,6 @@ def arrived(count: int) -> list[dict]:
             if len(rows) >= count:
                 break
     return rows
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.01)
 
 
 def test_data_attributes_and_keys_arrive_as_they_were_published(emulator):

@@ -13,6 +13,7 @@ import pytest
 from solstice.errors import ConfigError, NotFoundError, PermissionDeniedError, PullerClosedError, UnavailableError
 from solstice.pubsub import PulledBatch, Puller, publish, pull
 from solstice.testing import PubSubEmulator
+from waiting import wait_until
 
 TOPIC = "projects/test/topics/events"
 SUBSCRIPTION = "projects/test/subscriptions/events"
@@ -38,13 +39,6 @@ def send(emulator: PubSubEmulator, count: int, **columns) -> list[bytes]:
     payloads = [f"event-{number}".encode() for number in range(count)]
     publish(TOPIC, pa.table({"data": payloads} | columns), emulator_host=emulator.address)
     return payloads
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.02)
 
 
 def data(batch: PulledBatch) -> list[bytes]:

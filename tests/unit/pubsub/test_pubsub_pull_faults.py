@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from solstice.errors import AcknowledgeError, NotFoundError, PermissionDeniedError
 from solstice.pubsub import Puller, publish, pull
 from solstice.testing import PubSubEmulator
+from waiting import wait_until
 
 TOPIC = "projects/test/topics/events"
 SUBSCRIPTION = "projects/test/subscriptions/events"
@@ -40,13 +41,6 @@ def drain(puller: Puller, wanted: set[bytes]) -> None:
         batch = next(puller)
         seen |= set(batch.rows["data"].to_pylist())
         batch.ack()
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.02)
 
 
 def test_streams_that_are_cut_all_the_time_lose_nothing(emulator) -> None:

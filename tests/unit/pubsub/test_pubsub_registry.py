@@ -1,8 +1,10 @@
 """The folders of agents: private, found while their agent lives, swept away when it does not."""
 
+import errno
 import json
 import os
 import signal
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,10 +13,11 @@ import psutil
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from pubsub_agents import START, SUBSCRIPTION, agent_process, reading, serving, wait_until
+from pubsub_agents import START, SUBSCRIPTION, agent_process, cut, own_agents, read, reading, send, serving
 from solstice.errors import MachineError
-from solstice.pubsub._registry import AgentFolder, living_agents
+from solstice.pubsub._registry import AgentEntry, AgentFolder, living_agents
 from solstice.testing import PubSubEmulator
+from waiting import wait_until
 
 
 @pytest.fixture
@@ -24,11 +27,10 @@ def emulator() -> Iterator[PubSubEmulator]:
 
 
 @pytest.fixture(autouse=True)
-def root(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The registry under a temporary folder of the test's own, with a path short enough for a socket."""
-    with tempfile.TemporaryDirectory(prefix="s-") as folder:
-        monkeypatch.setattr(tempfile, "tempdir", folder)
-        yield Path(folder, f"solstice-{os.getuid()}")
+def root() -> Iterator[Path]:
+    """Where the test's own registry is."""
+    with own_agents() as folder:
+        yield folder / f"solstice-{os.getuid()}"
 
 
 def test_an_agent_is_found_while_it_lives_in_a_folder_that_nobody_else_can_enter(emulator, root) -> None:
@@ -68,6 +70,32 @@ def test_an_agent_that_lives_is_not_swept_away(emulator, root) -> None:
         second.latestOffset(START, ReadMaxRows(10))
         assert [agent.pid for agent in living_agents()] == [agent_process(first).pid, agent_process(second).pid]
         assert first.reportLatestOffset()["received"] == 0
+
+
+def test_an_agent_that_cannot_be_announced_serves_its_query_all_the_same(emulator, monkeypatch, caplog) -> None:
+    def full_disk(entry: AgentEntry) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(AgentEntry, "write", full_disk)
+    with reading(emulator) as reader:
+        sent = send(emulator, 0, 10)
+        _, partitions = cut(reader, START, 10)
+        assert set(read(reader, partitions)) == sent
+    [warning] = [record.getMessage() for record in caplog.records if "status does not see" in record.getMessage()]
+    assert "no space" in warning
+
+
+def test_an_agent_whose_process_does_not_start_leaves_no_folder_and_no_lock(emulator, root, monkeypatch) -> None:
+    def no_memory(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOMEM, "no memory")
+
+    with reading(emulator) as reader:
+        monkeypatch.setattr(subprocess, "Popen", no_memory)
+        before = psutil.Process().num_fds()
+        with pytest.raises(OSError, match="no memory"):
+            reader.latestOffset(START, ReadMaxRows(10))
+        assert psutil.Process().num_fds() == before
+    assert list(root.iterdir()) == []
 
 
 def test_a_pid_that_is_somebody_elses_by_now_does_not_keep_a_folder(root) -> None:

@@ -13,7 +13,7 @@ from pyspark.sql import types as st
 from pyspark.sql.pandas.types import to_arrow_schema as sparks_arrow_schema
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from solstice.errors import ConfigError, CorruptRowError, PubSubError, UnsupportedTypeError
+from solstice.errors import ConfigError, CorruptRowError, NotFoundError, PubSubError, UnsupportedTypeError
 from solstice.pubsub import publish, pull
 from solstice.pubsub._options import parse_source
 from solstice.pubsub._reader import PubSubStreamReader
@@ -249,9 +249,14 @@ def test_the_agent_serves_what_the_shape_selects_and_nothing_else(emulator) -> N
         reader.stop()
 
 
-def dead_letters(emulator: PubSubEmulator) -> list[dict[str, Any]]:
-    with pull("projects/p/subscriptions/dead", emulator_host=emulator.address, idle_s=0.3) as puller:
-        return [row for batch in puller for row in batch.rows.to_pylist()]
+def dead_letters(emulator: PubSubEmulator, count: int) -> list[dict[str, Any]]:
+    """So many as there have to be; no more are there."""
+    letters: list[dict[str, Any]] = []
+    with pull("projects/p/subscriptions/dead", emulator_host=emulator.address, idle_s=10) as puller:
+        while len(letters) < count:
+            letters += next(puller).rows.to_pylist()
+    assert emulator.published("projects/p/topics/dead") == len(letters) == count
+    return letters
 
 
 @pytest.mark.parametrize(("mode", "kept"), [("PERMISSIVE", [1, None, None, 4] * 2), ("DROPMALFORMED", [1, 4] * 2)])
@@ -262,7 +267,7 @@ def test_messages_that_do_not_fit_are_published_with_part_row_and_reason(emulato
     assert [value for batch in yielded for value in batch["id"].to_pylist()] == kept
     assert all(batch.schema.names == ["id", "name"] for batch in yielded)
     assert emulator.published("projects/p/topics/dead") == 4  # when the part has ended, not some time later
-    letters = sorted(dead_letters(emulator), key=lambda letter: dict(letter["attributes"])["solstice_row"])
+    letters = sorted(dead_letters(emulator, 4), key=lambda letter: dict(letter["attributes"])["solstice_row"])
     assert [letter["data"] for letter in letters] == [PAYLOADS[1], PAYLOADS[2]] * 2
     assert {letter["ordering_key"] for letter in letters} == {"k"}
     attributes = dict(letters[3]["attributes"])
@@ -291,6 +296,47 @@ def test_a_dead_letter_has_room_for_its_origin_beside_any_attributes(emulator) -
     many = pa.array([[(f"a{number}", "v") for number in range(100)]], pa.map_(pa.string(), pa.string()))
     full = full.set_column(full.schema.get_field_index("attributes"), "attributes", many)
     list(chosen.rows([full], PART))
-    [letter] = dead_letters(emulator)
+    [letter] = dead_letters(emulator, 1)
     assert len(letter["attributes"]) == 100
     assert dict(letter["attributes"])["solstice_row"] == "0"
+
+
+LARGEST = 10_000_000 - 100  # what a publisher could just send
+
+
+@pytest.mark.parametrize(
+    ("length", "pairs", "kept", "truncated"),
+    [
+        (9_000_000, [("k", "v" * 1_000)], [("k", "v" * 1_000)], None),
+        (LARGEST - 60_000, [(f"k{number}", "v" * 1_000) for number in range(60)], [], None),
+        (LARGEST, [("k", "v")], [], str(LARGEST)),
+    ],
+)
+def test_a_dead_letter_of_any_size_can_be_published(emulator, length, pairs, kept, truncated) -> None:
+    chosen = shape(USER, format="json", deadLetterTopic="projects/p/topics/dead", emulatorHost=emulator.address)
+    payload = b"{" + b"x" * (length - 1)
+    large = raw(chosen, [payload])
+    given = pa.array([pairs], pa.map_(pa.string(), pa.string()))
+    large = large.set_column(large.schema.get_field_index("attributes"), "attributes", given)
+    list(chosen.rows([large], PART))
+    [letter] = dead_letters(emulator, 1)
+    attributes = dict(letter["attributes"])
+    assert [pair for pair in letter["attributes"] if not pair[0].startswith("solstice_")] == kept
+    assert attributes.get("solstice_truncated") == truncated
+    assert payload.startswith(letter["data"])
+    assert (len(letter["data"]) == length) == (truncated is None)
+    assert len(letter["data"]) > 9_900_000 or length == 9_000_000
+
+
+def test_a_dead_letter_topic_that_is_not_there_fails_the_query_at_its_start(emulator) -> None:
+    given = {"subscriptionId": "projects/p/subscriptions/dead", "emulatorHost": emulator.address, "format": "json"}
+    values = parse_source(given | {"deadLetterTopic": "projects/p/topics/nobody"})
+    reader = PubSubStreamReader(values, Shape.of(values, USER))
+    try:
+        with pytest.raises(NotFoundError, match=r"deadLetterTopic is projects/p/topics/nobody.*topics create"):
+            reader.latestOffset(reader.initialOffset(), ReadMaxRows(10))
+        # Who may publish and not read finds out with the first letter.
+        emulator.deny("pubsub.topics.get")
+        assert reader.latestOffset(reader.initialOffset(), ReadMaxRows(10)) == reader.initialOffset()
+    finally:
+        reader.stop()

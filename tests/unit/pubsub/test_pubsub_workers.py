@@ -97,7 +97,7 @@ def test_strangers_get_nothing_are_sent_away_and_hold_nobody_up(emulator) -> Non
         os.unlink(partition.socket)
         began = time.monotonic()
         assert set(read(reader, [partition])) == sent
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 4.5  # sooner than the strangers are sent away
         assert agent_process(reader).memory_info().rss - memory < 50 << 20
         assert agent_process(reader).num_threads() < 40
         for stranger in (*huge, *silent, slow):

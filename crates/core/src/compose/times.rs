@@ -2,13 +2,15 @@
 
 use std::io::Write;
 
+use crate::calendar;
+
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
 const MICROS_PER_SECOND: i64 = 1_000_000;
 const SECONDS_PER_DAY: i64 = 86_400;
 
 /// `2024-02-29`; a year of more than four digits has its sign.
 pub(super) fn write_date(days: i64, into: &mut Vec<u8>) {
-    let (year, month, day) = civil(days);
+    let (year, month, day) = calendar::date(days);
     // Writing to a vector cannot fail, here and below.
     let _ = match year {
         0..=9_999 => {
@@ -85,17 +87,4 @@ fn put(into: &mut Vec<u8>, mut value: i64, digits: usize) {
         *digit += (value % 10) as u8;
         value /= 10;
     }
-}
-
-/// Year, month and day of a number of days since 1970, in the proleptic Gregorian calendar.
-fn civil(days: i64) -> (i64, i64, i64) {
-    // Years of 400 repeat; within them, counting from March puts the leap day last.
-    let days = days + 719_468;
-    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let (month, carry) = if month_from_march < 10 { (month_from_march + 3, 0) } else { (month_from_march - 9, 1) };
-    (era * 400 + year_of_era + carry, month, day)
 }

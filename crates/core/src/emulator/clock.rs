@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use crate::calendar;
 use crate::pubsub::wire::Timestamp;
 
 const NANOS_PER_S: u64 = 1_000_000_000;
@@ -57,7 +58,7 @@ impl Time {
     /// `2026-01-31T12:00:00.000+00:00`.
     pub fn to_rfc3339(self) -> String {
         let (seconds, millis) = (self.0 / NANOS_PER_S, self.0 / 1_000_000 % 1_000);
-        let (year, month, day) = civil(seconds / 86_400);
+        let (year, month, day) = calendar::date((seconds / 86_400) as i64);
         let (hour, minute, second) = (seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60);
         format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}+00:00")
     }
@@ -65,19 +66,6 @@ impl Time {
 
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// Year, month and day of this many days after 1970-01-01, in the Gregorian calendar: years begin in March here, so that
-/// the leap day is the last one.
-fn civil(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
 /// Tells the time: the wall's when it was made, from there on monotonic, so that a set clock ends no lease.

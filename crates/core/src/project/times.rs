@@ -1,5 +1,7 @@
 //! Dates, times and intervals in text, by the rules of Spark's own casts.
 
+use crate::calendar::days;
+
 const MICROS_PER_SECOND: i64 = 1_000_000;
 const SECONDS_PER_DAY: i64 = 86_400;
 /// 1582-10-15, the first day on which the old calendar of Spark 1 agrees with today's.
@@ -142,25 +144,6 @@ fn checked(value: i64, digits: usize, field: usize, year_digits: usize) -> Optio
 
 fn time_of_day_s(hour: i64, minute: i64, second: i64) -> Option<i64> {
     (hour < 24 && minute < 60 && second < 60).then_some(hour * 3_600 + minute * 60 + second)
-}
-
-/// Days since 1970 of a date of the proleptic Gregorian calendar.
-fn days(year: i64, month: i64, day: i64) -> Option<i64> {
-    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    let month_days = match month {
-        1 | 3 | 5 | 7 | 8 | 10 | 12 => 31,
-        4 | 6 | 9 | 11 => 30,
-        2 => 28 + i64::from(leap),
-        _ => return None,
-    };
-    if !(1..=month_days).contains(&day) {
-        return None;
-    }
-    // Years of 400 repeat; within them, counting from March puts the leap day last.
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
-    let day_of_year = (153 * month + 2) / 5 + day - 1;
-    Some(era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468)
 }
 
 /// The offset of `Z`, `UTC`, `GMT`, `UT`, three American names that mean one, `+h`, `+hh[[:]mm[[:]ss]]`, or of a name

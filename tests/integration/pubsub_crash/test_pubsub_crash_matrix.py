@@ -14,8 +14,11 @@ SEED = 1
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Stage]:
     stage = Stage()
-    yield stage
-    stage.stop_all()  # fails when a process or a file is left behind
+    try:
+        yield stage
+        stage.stop_all()  # fails when a process or a file is left behind
+    finally:
+        stage.discard()
 
 
 @pytest.mark.parametrize("points", GROUPS, ids=lambda points: "+".join(point.name for point in points))
