@@ -7,9 +7,9 @@
 
 The map, from the user to the wire:
 
-- ``_session``, ``_async``, ``_builder``, ``_reader``, ``_conf``, ``_row``, ``types``, ``errors``: what a user holds;
-  ``_session_methods`` is what both kinds of session can do, with ``_tags`` and ``_progress``; ``_bounds`` guards
-  results.
+- ``_opening`` is the way in. ``_session``, ``_async``, ``_builder``, ``_reader``, ``_conf``, ``_row``, ``types``,
+  ``errors``: what a user holds; ``_session_methods`` is what both kinds of session can do, with ``_tags`` and
+  ``_progress``; ``_bounds`` guards results.
 - A DataFrame is built up, each part on the one before: ``_frame _fetch _select _combine _shape _statistics _analysis
   _keep _results``, then ``_dataframe`` or ``_async``; ``_group``, ``_window``, ``_column`` and ``functions`` go with
   it. ``_camel`` gives PySpark's spellings, ``_actions`` makes methods that block and methods to await of one code.
@@ -18,36 +18,50 @@ The map, from the user to the wire:
 - ``_create``, ``_infer``, ``_local_data``, ``_arrow_types``, ``_upload``: this process's own data on its way there.
 - ``_link`` is between DataFrames and the driver. ``_execution`` is a state machine without I/O that survives cut
   connections; ``_driver`` does what it says, over ``_transport`` (blocks) or ``_aio`` (is awaited).
-- ``_requests``, ``_status``, ``_errors``: what is asked, how it failed, what the user reads of it.
-- ``_decode``, ``_times``, ``_types``: from Arrow and messages to Python.
+- ``_requests``, ``_ids``, ``_status``, ``_errors``: what is asked, how it failed, what the user reads of it.
+- ``_decode``, ``_pandas``, ``_collector``, ``_times``, ``_types``: from Arrow and messages to Python.
 - ``_protocol``, ``_descriptors``: the protocol's types, out of the installed pyspark, which is never imported.
 - ``_url``, ``_local``, ``_local_supervisor``: where the server is, or starting one.
 
-Importing this package imports neither grpc nor protobuf nor pyarrow: ``connect()`` and results do. ``functions`` and
-what else is not needed to run a query is imported when it is first used.
+Importing this package imports neither grpc nor protobuf nor pyarrow: ``connect()`` and results do. What connecting
+does not need is imported when it is first used, or while the server answers the first call.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from solstice.connect import errors, types
-from solstice.connect._column import Column
-from solstice.connect._dataframe import DataFrame
-from solstice.connect._group import GroupedData
-from solstice.connect._observation import Observation
-from solstice.connect._row import Row
-from solstice.connect._session import Session, connect, local
-from solstice.connect._storage import StorageLevel
-from solstice.connect._window import Window, WindowSpec
+from solstice.connect._opening import connect, local
 
 if TYPE_CHECKING:
-    from solstice.connect import functions
+    from solstice.connect import errors, functions, types
     from solstice.connect._async import AsyncDataFrame, AsyncSession, connect_async
-
-SparkSession = Session  # PySpark's name
+    from solstice.connect._column import Column
+    from solstice.connect._dataframe import DataFrame
+    from solstice.connect._group import GroupedData
+    from solstice.connect._observation import Observation
+    from solstice.connect._row import Row
+    from solstice.connect._session import Session
+    from solstice.connect._session import Session as SparkSession
+    from solstice.connect._storage import StorageLevel
+    from solstice.connect._window import Window, WindowSpec
 
 # Imported when they are first used.
-_LAZY = {"AsyncDataFrame": "_async", "AsyncSession": "_async", "connect_async": "_async"}
+_LAZY = {
+    "AsyncDataFrame": "_async",
+    "AsyncSession": "_async",
+    "Column": "_column",
+    "DataFrame": "_dataframe",
+    "GroupedData": "_group",
+    "Observation": "_observation",
+    "Row": "_row",
+    "Session": "_session",
+    "SparkSession": "_session",
+    "StorageLevel": "_storage",
+    "Window": "_window",
+    "WindowSpec": "_window",
+    "connect_async": "_async",
+}
+_LAZY_MODULES = frozenset({"errors", "functions", "types"})
 
 __all__ = [
     "AsyncDataFrame",
@@ -72,11 +86,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "functions":
-        return importlib.import_module(f"{__name__}.functions")
-    if name in _LAZY:
-        return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in _LAZY_MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
+    return found
 
 
 def __dir__() -> list[str]:

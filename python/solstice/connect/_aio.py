@@ -8,7 +8,7 @@ import grpc.aio
 
 from solstice.connect._protocol import Protocol as Messages
 from solstice.connect._status import Failure, failure_of
-from solstice.connect._transport import CANCELLED, CallFailed, Metadata, callables, channel_options, invoked
+from solstice.connect._transport import CANCELLED, NO_ANSWER, CallFailed, Metadata, callables, channel_options, invoked
 from solstice.connect._url import Endpoint
 
 
@@ -25,9 +25,18 @@ class AsyncTransport:
         self._calls = callables(self._channel, messages.methods)
         self._started: set[Any] = set()
 
-    async def unary(self, method: str, request: Any, metadata: Metadata, timeout_s: float | None) -> Any:
+    async def unary(
+        self,
+        method: str,
+        request: Any,
+        metadata: Metadata,
+        timeout_s: float | None,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> Any:
         """Call; cancelling the task ends the call."""
-        return await _answer(self._call(method, request, metadata, timeout_s), self._failure)
+        call = self._call(method, request, metadata, timeout_s)
+        meanwhile()
+        return await _answer(call, self._failure)
 
     def stream(self, method: str, request: Any, metadata: Metadata, timeout_s: float | None) -> "_AsyncStream":
         """Call a method that has many responses."""
@@ -40,11 +49,11 @@ class AsyncTransport:
         task.add_done_callback(self._started.discard)
         return task
 
-    async def wait(self, started: Any, timeout_s: float) -> str | None:
+    async def wait(self, started: Any, timeout_s: float) -> Failure | None:
         """Wait for a call that was started; it goes on when the wait is cancelled."""
         await asyncio.wait({started}, timeout=timeout_s)
-        reason: str | None = started.result() if started.done() and not started.cancelled() else "no answer"
-        return reason
+        failure: Failure | None = started.result() if started.done() and not started.cancelled() else NO_ANSWER
+        return failure
 
     async def sleep(self, seconds: float) -> None:
         """Let other tasks run meanwhile."""
@@ -58,11 +67,11 @@ class AsyncTransport:
         given = request() if callable(request) else request
         return invoked(self._calls[method], given, metadata=metadata, timeout=timeout_s)
 
-    async def _outcome(self, call: Any) -> str | None:
+    async def _outcome(self, call: Any) -> Failure | None:
         try:
             await _answer(call, self._failure)
         except CallFailed as error:
-            return str(error)
+            return error.failure
         return None
 
     def _failure(self, error: Any) -> Failure:

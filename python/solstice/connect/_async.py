@@ -13,10 +13,11 @@ from solstice.connect._actions import Asynchronous, run
 from solstice.connect._bounds import Limits
 from solstice.connect._camel import camel_cased
 from solstice.connect._link import is_json
+from solstice.connect._opening import check_timeout
 from solstice.connect._protocol import Protocol
 from solstice.connect._results import Results
 from solstice.connect._row import Row
-from solstice.connect._session_methods import SessionMethods, check_timeout, sql_relation
+from solstice.connect._session_methods import SessionMethods, sql_relation
 from solstice.connect._sql import is_query
 from solstice.connect._statistics import StatFunctions
 from solstice.connect._url import AsyncToken, Endpoint, parse_endpoint

@@ -38,9 +38,12 @@ class Builder:
         """A name; servers that run already have their own."""
         return self.config(_APP_NAME, name)
 
-    def config(self, key: str | None = None, value: Any = None, *, map: Mapping[str, Any] | None = None) -> "Builder":
-        """A setting, or several."""
-        settings = dict(map or {}) if key is None else {key: value}
+    def config(
+        self, key: str | None = None, value: Any = None, conf: Any = None, *, map: Mapping[str, Any] | None = None
+    ) -> "Builder":
+        """A setting, or several; those of a SparkConf as ``conf``."""
+        several = dict(map or {} if conf is None else conf.getAll())
+        settings = several if key is None else {key: value}
         self._options |= {
             name: str(each).lower() if isinstance(each, bool) else str(each) for name, each in settings.items()
         }
@@ -53,9 +56,12 @@ class Builder:
     def get_or_create(self) -> "Session":
         """The session that was made this way before, with these settings too, or a new one."""
         with _lock:
-            session = get_active_session() or self._open()
+            session = get_active_session()
+            if session is None:
+                session = self._open()
+            else:
+                self._configure(session)
             _active[:] = [session]
-        self._configure(session)
         return session
 
     def create(self) -> "Session":
@@ -63,15 +69,16 @@ class Builder:
         session = self._open()
         with _lock:
             _active[:] = [session]
-        self._configure(session)
         return session
 
     def _open(self) -> "Session":
-        from solstice.connect._session import connect, local
+        from solstice.connect._opening import connect, local
 
         remote = self._options.get(_REMOTE, os.environ.get("SPARK_REMOTE"))
         if remote is not None and remote.startswith("sc://"):
-            return connect(remote)
+            session = connect(remote)
+            self._configure(session)
+            return session
         master = remote or self._options.get(_MASTER, "local[*]")
         if not master.startswith("local"):
             raise ConfigError(
@@ -80,13 +87,12 @@ class Builder:
                 value=master,
                 remedy="Use remote('sc://host:15002'), or master('local[*]') to start a server here.",
             )
-        return local(self._settings() | {_MASTER: master})
-
-    def _settings(self) -> dict[str, str]:
-        return {key: value for key, value in self._options.items() if key not in (_REMOTE, _MASTER, _APP_NAME)}
+        return local({key: value for key, value in self._options.items() if key != _REMOTE} | {_MASTER: master})
 
     def _configure(self, session: "Session") -> None:
-        for key, value in self._settings().items():
+        for key, value in self._options.items():
+            if key in (_REMOTE, _MASTER, _APP_NAME):
+                continue
             try:
                 session.conf.set(key, value)
             except RemoteError as error:

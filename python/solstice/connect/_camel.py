@@ -35,10 +35,11 @@ def camel_cased(**spellings: str) -> Callable[[_Class], _Class]:
 
     def decorate(cls: _Class) -> _Class:
         fields = cls._fields if issubclass(cls, Record) else ()
-        for name in {*dir(cls), *fields}:
+        members = {name: member for base in reversed(cls.__mro__) for name, member in vars(base).items()}
+        for name in {*members, *fields}:
             if name.startswith("_") and name != "__init__":
                 continue
-            member = inspect.getattr_static(cls, name, None)
+            member = members.get(name)
             renaming = _with_camel_keywords(member, fields)
             if renaming is not member:
                 setattr(cls, name, renaming)

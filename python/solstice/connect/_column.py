@@ -20,7 +20,7 @@ from solstice.connect._expressions import (
 )
 from solstice.connect._literals import literal
 from solstice.connect._text import text_of
-from solstice.errors import InvalidPlanError
+from solstice.errors import ArgumentTypeError, InvalidPlanError
 
 if TYPE_CHECKING:
     from solstice.connect._window import WindowSpec
@@ -40,7 +40,7 @@ class Column:
 
     def __init__(self, expression: Expression) -> None:
         if not isinstance(expression, Expression):
-            raise TypeError("Columns are made by functions.col(), functions.lit() and other functions")
+            raise ArgumentTypeError("Columns are made by functions.col(), functions.lit() and other functions")
         self._expression = expression
 
     def __repr__(self) -> str:
@@ -170,16 +170,18 @@ class Column:
     __ror__ = __or__
 
     def __bool__(self) -> NoReturn:
-        raise TypeError(
-            f"{self!r} is not true or false: it is not computed yet. "
-            "Use & for and, | for or, ~ for not, each side in parentheses."
+        raise InvalidPlanError(
+            f"{self!r} is not true or false: it is not computed yet.",
+            remedy="Use & for and, | for or, ~ for not, each side in parentheses.",
         )
 
     def __contains__(self, item: object) -> NoReturn:
-        raise TypeError("'in' does not work with a Column; use column.contains(...) or functions.array_contains")
+        raise InvalidPlanError(
+            "'in' does not work with a Column.", remedy="Use column.contains(...) or functions.array_contains."
+        )
 
     def __iter__(self) -> NoReturn:
-        raise TypeError("a Column cannot be iterated: it is not computed yet")
+        raise ArgumentTypeError("a Column cannot be iterated: it is not computed yet")
 
     def when(self, condition: "Column", value: Any) -> "Column":
         """Another case after ``functions.when(...)``."""
@@ -285,7 +287,7 @@ class Column:
             return Column(Cast(self._expression, type_str=data_type, eval_mode=mode))
         if isinstance(data_type, types.DataType):
             return Column(Cast(self._expression, type=data_type, eval_mode=mode))
-        raise TypeError(f"{data_type!r} is not a type; pass types.IntegerType() or its text, 'int'")
+        raise ArgumentTypeError(f"{data_type!r} is not a type; pass types.IntegerType() or its text, 'int'")
 
     def alias(self, *alias: str, metadata: dict[str, Any] | None = None) -> "Column":
         """The column under another name; several names for a function that makes several columns."""
@@ -324,7 +326,7 @@ class Column:
         from solstice.connect._window import WindowSpec
 
         if not isinstance(window, WindowSpec):
-            raise TypeError(f"{window!r} is not a window; make one with Window.partition_by(...).order_by(...)")
+            raise ArgumentTypeError(f"{window!r} is not a window; make one with Window.partition_by(...).order_by(...)")
         return Column(window._over(self._expression))
 
     def outer(self) -> "Column":
@@ -344,7 +346,9 @@ def column_of(value: ColumnOrName) -> Column:
     if isinstance(value, Column):
         return value
     if not isinstance(value, str):
-        raise TypeError(f"expected a Column or a column's name, not {value!r}; a constant is functions.lit(...)")
+        raise ArgumentTypeError(
+            f"expected a Column or a column's name, not {value!r}; a constant is functions.lit(...)"
+        )
     if value == "*":
         return Column(Star())
     if value.endswith(".*"):
@@ -374,5 +378,5 @@ def _condition(value: Any) -> Expression:
 
 def _column(value: Any) -> Column:
     if not isinstance(value, Column):
-        raise TypeError(f"expected a Column, not {value!r}")
+        raise ArgumentTypeError(f"expected a Column, not {value!r}")
     return value

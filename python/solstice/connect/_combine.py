@@ -9,7 +9,7 @@ from solstice.connect._column import Column, ColumnOrName, column_of
 from solstice.connect._expressions import Expression
 from solstice.connect._frame import Frame
 from solstice.connect._select import Selecting
-from solstice.errors import InvalidPlanError
+from solstice.errors import ArgumentTypeError, InvalidPlanError
 
 _JOIN_TYPES = {
     "inner": "JOIN_TYPE_INNER",
@@ -166,7 +166,7 @@ def _condition(on: On) -> _On:
     if parts and all(isinstance(part, Column) for part in parts):
         return _On(functools.reduce(lambda left, right: left & right, parts)._expression, ())
     if not all(isinstance(part, str) for part in parts):
-        raise TypeError(f"a join is on names or on Columns, not on {on!r}")
+        raise ArgumentTypeError(f"a join is on names or on Columns, not on {on!r}")
     return _On(None, tuple(parts))
 
 

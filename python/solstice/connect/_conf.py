@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from solstice.connect._actions import Asynchronous, Blocking, action, question
 from solstice.connect._camel import camel_cased
+from solstice.errors import ArgumentTypeError
 
 if TYPE_CHECKING:
     from solstice.connect._link import Link
@@ -23,7 +24,7 @@ class ConfMethods:
     async def get(self, key: str, default: str | None = _NO_VALUE) -> str | None:
         """The value of a setting. One without a value gives ``default``; NoSuchElementError if that is left out."""
         if not isinstance(key, str):
-            raise TypeError(f"the name of a setting is text, not {key!r}")
+            raise ArgumentTypeError(f"the name of a setting is text, not {key!r}")
         if default is _NO_VALUE:
             return (await self._link.config(get={"keys": [key]}))[key]
         pair = {"key": key} if default is None else {"key": key, "value": default}
@@ -35,8 +36,10 @@ class ConfMethods:
         return {key: value for key, value in (await self._link.config(get_all={})).items() if value is not None}
 
     @action
-    async def set(self, key: str, value: str | int | bool) -> None:
+    async def set(self, key: str, value: str | int | float | bool) -> None:
         """Change a setting of this session."""
+        if not isinstance(value, str | int | float):
+            raise ArgumentTypeError(f"the value of the setting {key!r} is text, a number or a bool, not {value!r}")
         text = str(value).lower() if isinstance(value, bool) else str(value)
         await self._link.config(set={"pairs": [{"key": key, "value": text}]})
 

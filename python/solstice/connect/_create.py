@@ -10,7 +10,7 @@ from solstice.connect._arrow_types import arrow_schema, arrow_type, struct_of
 from solstice.connect._infer import infer_schema
 from solstice.connect._local_data import python_table
 from solstice.connect._upload import CONFIG, local_relation
-from solstice.errors import InvalidPlanError
+from solstice.errors import ArgumentTypeError, InvalidPlanError
 
 if TYPE_CHECKING:
     from solstice.connect._link import Link
@@ -59,10 +59,18 @@ def _struct_and_names(schema: Any) -> tuple[types.StructType | None, list[str] |
         return None, None
     if isinstance(schema, Sequence) and all(isinstance(name, str) for name in schema):
         return None, list(schema)
-    raise TypeError(f"{schema!r} is not a schema; pass a type, text like 'a INT, b STRING', or the columns' names")
+    raise ArgumentTypeError(
+        f"{schema!r} is not a schema; pass a type, text like 'a INT, b STRING', or the columns' names"
+    )
 
 
 def _rows(data: Iterable[Any]) -> list[Any]:
+    if hasattr(data, "collect"):  # of Polars, or of another session
+        raise InvalidPlanError(f"a {type(data).__name__} is not computed yet.", remedy="Pass what its collect() gives.")
+    if not isinstance(data, Iterable):
+        raise ArgumentTypeError(
+            f"create_dataframe() takes rows, or a table of Polars, pandas, Arrow or numpy, not {data!r}"
+        )
     rows = list(data)
     first = rows[0] if rows else None
     if not rows:

@@ -1,14 +1,12 @@
 """Turns what the server sent into rows, natively, or into Arrow data, for which pyarrow is imported."""
 
-import contextlib
-import gc
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 from solstice import _native
 from solstice._core.extras import require
 from solstice.connect import _times
+from solstice.connect._collector import collector_paused
 from solstice.connect._execution import Batch
 from solstice.connect._row import Row, row_class
 from solstice.errors import InvalidPlanError, UnsupportedTypeError
@@ -51,36 +49,6 @@ def rows_of(batch: Batch) -> list[Row]:
             cls = row_class(names)
             rows += map(cls, zip(*columns, strict=True)) if columns else [cls(())] * count
     return rows
-
-
-class _CollectorPause:
-    """Counts who wants the garbage collector off: it walks all new rows again and again, twice the time of making them.
-
-    Nothing here makes cycles, and the reference counts go on working.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._holders = 0
-        self._was_enabled = False
-
-    @contextlib.contextmanager
-    def __call__(self) -> Iterator[None]:
-        with self._lock:
-            if self._holders == 0:
-                self._was_enabled = gc.isenabled()
-                gc.disable()
-            self._holders += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._holders -= 1
-                if self._holders == 0 and self._was_enabled:
-                    gc.enable()
-
-
-collector_paused = _CollectorPause()
 
 
 def _types_in(fields: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

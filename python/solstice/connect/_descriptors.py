@@ -4,13 +4,11 @@ The generated ``*_pb2.py`` files each hold one serialized file descriptor as a b
 is cached in the user's cache folder, one file per pyspark; a cache that is missing, stale or broken is made anew.
 """
 
-import ast
-import hashlib
 import importlib.util
 import os
 import re
 import struct
-import tempfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +16,8 @@ from typing import Any
 from solstice._core.cache import cache_dir
 from solstice.errors import ConfigError, MissingExtraError
 
-_MAGIC = b"solstice-connect-descriptors-1\n"
-_DIGEST_BYTES = hashlib.sha256().digest_size
-_LENGTH = struct.Struct("<I")
+_MAGIC = b"solstice-connect-descriptors-2\n"
+_NUMBER = struct.Struct("<I")
 
 
 _ANY, _DURATION = "google/protobuf/any.proto", "google/protobuf/duration.proto"
@@ -150,6 +147,8 @@ def read_descriptors(pyspark: Pyspark) -> list[bytes]:
 
 def _serialized_files(source: str) -> list[bytes]:
     """The arguments of ``AddSerializedFile(b"...")`` in a generated module."""
+    import ast  # here, because with the cache it is not needed
+
     return [
         node.args[0].value
         for node in ast.walk(ast.parse(source))
@@ -165,8 +164,9 @@ def _serialized_files(source: str) -> list[bytes]:
 def _cache_path(pyspark: Pyspark) -> Path | None:
     """The cache's file, or None for a user who has no home."""
     # Sizes and times are in the name: a pyspark that was rebuilt or replaced under the same version gets its own file.
+    # (Checksums, not hashes: OpenSSL alone would take 3 ms and 3 MB of every start.)
     stats = [(file.name, stat.st_size, stat.st_mtime_ns) for file in pyspark.proto_files for stat in [file.stat()]]
-    mark = hashlib.sha256(repr((str(pyspark.home), stats)).encode()).hexdigest()[:12]
+    mark = f"{zlib.crc32(str(pyspark.home).encode()):08x}{zlib.crc32(repr(stats).encode()):08x}"
     try:
         folder = cache_dir()
     except RuntimeError:
@@ -179,26 +179,28 @@ def _read_cache(path: Path) -> list[bytes] | None:
         content = path.read_bytes()
     except OSError:
         return None
-    body_start = len(_MAGIC) + _DIGEST_BYTES
+    body_start = len(_MAGIC) + _NUMBER.size
     body = content[body_start:]
-    if content[:body_start] != _MAGIC + hashlib.sha256(body).digest():
+    if content[:body_start] != _MAGIC + _NUMBER.pack(zlib.crc32(body)):
         return None
     # Not a FileDescriptorSet: reading one needs a module of protobuf whose import takes longer than all the rest.
     files, position = [], 0
     while position < len(body):
-        end = position + _LENGTH.size + _LENGTH.unpack_from(body, position)[0]
-        files.append(body[position + _LENGTH.size : end])
+        end = position + _NUMBER.size + _NUMBER.unpack_from(body, position)[0]
+        files.append(body[position + _NUMBER.size : end])
         position = end
     return files
 
 
 def _write_cache(path: Path, files: list[bytes]) -> None:
-    body = b"".join(_LENGTH.pack(len(file)) + file for file in files)
+    import tempfile
+
+    body = b"".join(_NUMBER.pack(len(file)) + file for file in files)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
             try:
-                file.write(_MAGIC + hashlib.sha256(body).digest() + body)
+                file.write(_MAGIC + _NUMBER.pack(zlib.crc32(body)) + body)
                 file.flush()
                 os.replace(file.name, path)
             except BaseException:

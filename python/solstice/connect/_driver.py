@@ -16,6 +16,7 @@ from solstice._core.retry import RetryPolicy
 from solstice.connect._errors import error_of
 from solstice.connect._execution import (
     RETRY_POLICY,
+    SHORT_TIMEOUT_S,
     Action,
     Done,
     Emit,
@@ -37,7 +38,6 @@ from solstice.errors import ConnectError, OperationTimeoutError, SessionClosedEr
 
 _log = logging.getLogger("solstice.connect")
 
-_SHORT_TIMEOUT_S = 5.0
 _END_TIMEOUT_S = 0.2
 
 
@@ -60,13 +60,21 @@ class Driver:
         self.server_end = server_end
         self._transport = transport
         self._closed = False
+        self._metadata: Metadata | None = None  # of the last call
 
     async def unary(
-        self, method: str, request: Any, *, policy: RetryPolicy = RETRY_POLICY, timeout_s: float | None = None
+        self,
+        method: str,
+        request: Any,
+        *,
+        policy: RetryPolicy = RETRY_POLICY,
+        timeout_s: float | None = None,
+        meanwhile: Callable[[], None] = lambda: None,
     ) -> Any:
         """Call, retry what is transient, raise what is not as an error of this package.
 
-        ``timeout_s`` is for one try, in place of the session's, which is for all of them.
+        ``timeout_s`` is for one try, in place of the session's, which is for all of them. ``meanwhile`` is called in
+        each try while the server works.
         """
         allowed_s = self.timeout_s if timeout_s is None else None
         deadline = math.inf if allowed_s is None else time.monotonic() + allowed_s
@@ -75,7 +83,7 @@ class Driver:
             tries += 1
             left_s = timeout_s if allowed_s is None else max(deadline - time.monotonic(), 0.0)
             try:
-                return await self._once(method, request, left_s)
+                return await self._once(method, request, left_s, meanwhile)
             except CallFailed as error:
                 failure = error.failure
             left_s = deadline - time.monotonic()
@@ -150,9 +158,9 @@ class Driver:
         if callable(token):
             given = token()
             token = check_token(await given if inspect.isawaitable(given) else given)
-        return (
-            self.endpoint.headers if token is None else (*self.endpoint.headers, ("authorization", f"Bearer {token}"))
-        )
+        bearer = () if token is None else (("authorization", f"Bearer {token}"),)
+        self._metadata = (*self.endpoint.headers, *bearer)
+        return self._metadata
 
     async def renewed(self, metadata: Metadata, failure: Failure) -> Metadata | None:
         """What to send after a refusal: another token, if the callback has another one by now."""
@@ -173,11 +181,13 @@ class Driver:
         self.requests.observe(response)
         return execution.response(response)
 
-    async def _once(self, method: str, request: Any, timeout_s: float | None) -> Any:
+    async def _once(
+        self, method: str, request: Any, timeout_s: float | None, meanwhile: Callable[[], None] = lambda: None
+    ) -> Any:
         self.check_open()
         metadata = await self.metadata()
         try:
-            response = await self._transport.unary(method, request, metadata, timeout_s)
+            response = await self._transport.unary(method, request, metadata, timeout_s, meanwhile)
         except CallFailed as error:
             renewed = await self.renewed(metadata, error.failure)
             if renewed is None:
@@ -186,24 +196,30 @@ class Driver:
         self.requests.observe(response)
         return response
 
-    async def _release(self, operation_id: str, until: str | None) -> Any:
+    async def _release(self, operation_id: str, until: str | None, metadata: Metadata | None = None) -> Any:
         # Nobody waits for it, and a failure costs nothing: the server drops abandoned results by itself.
         if self._closed:
             return None
         request = self.requests.release(operation_id, until)
         try:
-            return self._transport.start("ReleaseExecute", request, await self.metadata(), _SHORT_TIMEOUT_S)
+            return self._transport.start("ReleaseExecute", request, metadata or await self.metadata(), SHORT_TIMEOUT_S)
         except CallFailed:
             return None  # closed meanwhile
 
     async def _end_operation(self, operation_id: str) -> None:
-        # Waited for, briefly: after Ctrl-C the process may end before a call in the background is on its way.
-        started = await self._release(operation_id, None)
+        # Waited for, briefly: after Ctrl-C the process may end before a call in the background is on its way. A token
+        # callback may take its time, so it is asked only if the token that it gave last is refused by now.
+        failure = await self._ended(operation_id, self._metadata)
+        if failure is not None and failure.is_refusal and callable(self.endpoint.token):
+            failure = await self._ended(operation_id, None)
+        if failure is not None:
+            _log.warning("the server did not say that operation %s has ended: %s", operation_id, failure.message)
+
+    async def _ended(self, operation_id: str, metadata: Metadata | None) -> Failure | None:
+        started = await self._release(operation_id, None, metadata)
         if started is None:
-            return  # stopping a session ends its operations
-        problem = await self._transport.wait(started, _END_TIMEOUT_S)
-        if problem is not None:
-            _log.warning("the server did not say that operation %s has ended: %s", operation_id, problem)
+            return None  # stopping a session ends its operations
+        return await self._transport.wait(started, _END_TIMEOUT_S)
 
     async def _error(self, failure: Failure) -> ConnectError:
         self.check_open()  # a call that failed because the channel was closed under it
@@ -217,7 +233,7 @@ class Driver:
         if failure.error_id is not None:
             with contextlib.suppress(CallFailed):  # then the status alone has to do
                 request = self.requests.error_details(failure.error_id)
-                details = await self._once("FetchErrorDetails", request, _SHORT_TIMEOUT_S)
+                details = await self._once("FetchErrorDetails", request, SHORT_TIMEOUT_S)
         return error_of(failure, address=self.endpoint.address, details=details)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from solstice.connect._expressions import Literal, Node, Subquery
-from solstice.connect._plan import Command, Relation, ServerRelation
+from solstice.connect._plan import Command, Relation, ServerRelation, WithColumns
 from solstice.connect._types import encode_type
 from solstice.connect.types import DataType, NullType
 from solstice.errors import InvalidPlanError
@@ -44,6 +44,10 @@ def encode(root: Node, message: Any) -> None:
     todo: Todo = [(root, message, _ROOT_LEVEL)]
     while todo:
         node, target, level = todo.pop()
+        if type(node) is WithColumns and type(node.input) is WithColumns and not node.input.has_id:
+            from solstice.connect._collapse import collapsed  # not at every start
+
+            node = collapsed(node)
         # A relation or an expression is two messages: a wrapper (Relation) and its own (Limit), which holds its inputs.
         # Where only one kind of expression can stand (a SortOrder), there is no wrapper.
         wrapped = bool(node._kind) and _is_wrapper(target.__class__)

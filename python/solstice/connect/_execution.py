@@ -13,14 +13,15 @@ same id, so that the server can refuse a second run.
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from solstice._core.retry import RetryPolicy
+from solstice.connect._record import Record
 from solstice.connect._status import Failure
 
 # 15 tries over two minutes; the counter starts anew with every response.
 RETRY_POLICY = RetryPolicy(initial_s=0.05, max_s=10.0, multiplier=4.0, jitter=0.3, max_attempts=15)
+SHORT_TIMEOUT_S = 5.0  # for what is asked on the side
 MAX_SERVER_DELAY_S = 600.0
 BATCHES_PER_RELEASE = 10
 
@@ -28,38 +29,33 @@ _UNKNOWN_OPERATION = ("INVALID_HANDLE.OPERATION_NOT_FOUND", "INVALID_HANDLE.SESS
 _KNOWN_OPERATION = "INVALID_HANDLE.OPERATION_ALREADY_EXISTS"
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(Record):
     """An Arrow IPC stream as the server sent it, its chunks joined."""
 
     data: bytes
     row_count: int
 
 
-@dataclass(frozen=True)
-class Schema:
+class Schema(Record):
     """The result's schema, a DataType message."""
 
     message: Any
 
 
-@dataclass(frozen=True)
-class CommandResult:
+class CommandResult(Record):
     """What a command answered; ``kind`` is the name of the response's field."""
 
     kind: str
     message: Any
 
 
-@dataclass(frozen=True)
-class Metrics:
+class Metrics(Record):
     """What was observed on the way, an ObservedMetrics message."""
 
     message: Any
 
 
-@dataclass(frozen=True)
-class Progress:
+class Progress(Record):
     """How far the operation is, an ExecutionProgress message."""
 
     message: Any
@@ -68,8 +64,7 @@ class Progress:
 Item = Batch | Schema | CommandResult | Metrics | Progress
 
 
-@dataclass(frozen=True)
-class Send:
+class Send(Record):
     """Open a stream of responses, for at most so long; one that is open already is over."""
 
     kind: Literal["execute", "reattach"]
@@ -77,41 +72,35 @@ class Send:
     timeout_s: float | None = None
 
 
-@dataclass(frozen=True)
-class Release:
+class Release(Record):
     """Let the server forget responses up to ``until``, or with None all of the operation, which ends it if it runs."""
 
     until: str | None
 
 
-@dataclass(frozen=True)
-class Sleep:
+class Sleep(Record):
     """Wait before the next action."""
 
     seconds: float
 
 
-@dataclass(frozen=True)
-class Emit:
+class Emit(Record):
     """Hand an item to the caller."""
 
     item: Item
 
 
-@dataclass(frozen=True)
-class Done:
+class Done(Record):
     """The result is complete."""
 
 
-@dataclass(frozen=True)
-class Fail:
+class Fail(Record):
     """The execution failed for good."""
 
     failure: Failure
 
 
-@dataclass(frozen=True)
-class Expire:
+class Expire(Record):
     """The execution took longer than it may."""
 
 
@@ -204,14 +193,14 @@ class Execution:
         delay_s = retry_delay_s(failure, self._policy, self._failed_attempts, self._random)
         return [self._sleep(delay_s), self._send(next_kind)]
 
-    def cancel(self) -> list[Action]:
-        """The caller wants no more. Nothing is left to do when the execution is over already."""
-        if self._over:
-            return []
-        self._over = True
-        # A release alone ends a running query. After an interrupt it must not follow at once: seen on Spark 4.3, the
-        # operation is then forgotten as running, and its query runs on.
-        return [Release(None)]
+    def cancel(self) -> bool:
+        """The caller wants no more. Whether the operation has to be ended: not when the execution is over already.
+
+        A release alone ends a running query. After an interrupt it must not follow at once: seen on Spark 4.3, the
+        operation is then forgotten as running, and its query runs on.
+        """
+        was_over, self._over = self._over, True
+        return not was_over
 
     def _send(self, kind: Literal["execute", "reattach"]) -> Send:
         self._sending = kind

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from solstice.connect import types
 from solstice.connect._plan import Relation, with_references
-from solstice.errors import InvalidPlanError
+from solstice.errors import ArgumentTypeError, InvalidPlanError
 
 if TYPE_CHECKING:
     from solstice.connect._link import Link
@@ -49,7 +49,7 @@ class Frame:
 
     def _check_same_session(self, other: "Frame", method: str) -> None:
         if not isinstance(other, Frame):
-            raise TypeError(f"{method}() takes a DataFrame, not {other!r}")
+            raise ArgumentTypeError(f"{method}() takes a DataFrame, not {other!r}")
         if other._session is not self._session:
             raise InvalidPlanError(
                 f"{method}() got a DataFrame of another session.", remedy="Make both with the same session."

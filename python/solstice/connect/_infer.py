@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from solstice.connect import types
-from solstice.errors import UnsupportedTypeError
+from solstice.errors import ArgumentTypeError, InvalidPlanError
 
 # Decimals of one column may have any precision; this is the widest, with as many digits before the point as after.
 _DECIMAL = types.DecimalType(38, 18)
@@ -20,8 +20,8 @@ _TYPES: dict[type, types.DataType] = {
     bytes: types.BinaryType(),
     bytearray: types.BinaryType(),
     decimal.Decimal: _DECIMAL,
+    datetime.datetime: types.TimestampType(),  # before dates: a datetime is one
     datetime.date: types.DateType(),
-    datetime.datetime: types.TimestampType(),
     datetime.time: types.TimeType(),
     datetime.timedelta: types.DayTimeIntervalType(),
 }
@@ -47,9 +47,8 @@ def infer_schema(rows: Iterable[Any], names: Sequence[str] | None) -> types.Stru
         schema = schema if schema == other else _merged_structs(schema, other)
     for field in schema:
         if _has_null_type(field.data_type):
-            raise UnsupportedTypeError(
+            raise InvalidPlanError(
                 f"the type of column {field.name!r} cannot be told: it has no value in any row.",
-                column=field.name,
                 remedy="Pass a schema, for example 'a INT, b STRING'.",
             )
     return schema
@@ -109,9 +108,8 @@ def _merged(one: types.DataType, other: types.DataType) -> types.DataType:
             return types.MapType(_merged(one.key_type, other.key_type), _merged(one.value_type, other.value_type))
         case (types.AtomicType(), types.StringType()) | (types.StringType(), types.AtomicType()):
             return types.StringType()
-    raise UnsupportedTypeError(
+    raise ArgumentTypeError(
         f"a column has both {one.simple_string()} and {other.simple_string()}.",
-        value=other.simple_string(),
         remedy="Make the values one type, or pass a schema.",
     )
 
@@ -140,9 +138,8 @@ def _has_null_type(data_type: types.DataType) -> bool:
     return False
 
 
-def _unsupported(value: Any) -> UnsupportedTypeError:
-    return UnsupportedTypeError(
+def _unsupported(value: Any) -> ArgumentTypeError:
+    return ArgumentTypeError(
         f"Spark has no type for {value!r}.",
-        value=type(value).__name__,
         remedy="Rows are tuples, lists, dicts, Rows or objects with attributes, of Python's own values.",
     )

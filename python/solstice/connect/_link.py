@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import json
-import uuid
 import warnings
 import weakref
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -14,7 +13,8 @@ from solstice.connect import _plan as plan
 from solstice.connect import types
 from solstice.connect._bounds import Limits
 from solstice.connect._encode import encode_command, encode_query
-from solstice.connect._execution import RETRY_POLICY, CommandResult, Item, Metrics, Progress
+from solstice.connect._execution import RETRY_POLICY, SHORT_TIMEOUT_S, CommandResult, Item, Metrics, Progress
+from solstice.connect._ids import new_id
 from solstice.connect._tags import tags_of
 from solstice.connect._types import decode_struct, decode_type
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from solstice.connect._progress import ProgressHandler
 
 ONE_TRY = RetryPolicy(max_attempts=1)
-SHORT_TIMEOUT_S = 5.0
 
 
 class Link:
@@ -53,7 +52,7 @@ class Link:
     async def _execute(
         self, fill: Callable[[Any], None], observations: "Mapping[str, Observation]"
     ) -> AsyncGenerator[Item, None]:
-        operation_id = str(uuid.uuid4())
+        operation_id = new_id()
         tags = tags_of(self.driver.endpoint.session_id)
         async with contextlib.aclosing(self.driver.execute(operation_id, fill, tags)) as items:
             with contextlib.ExitStack() as stack:
@@ -109,7 +108,11 @@ class Link:
         That may be found out anywhere, by the garbage collector; the server is told at the next such occasion here.
         """
         while self._forgotten:
-            await self.command(plan.RemoveCachedRemoteRelation(plan.CachedRemoteRelation(self._forgotten.pop())))
+            try:
+                relation_id = self._forgotten.pop()
+            except IndexError:
+                break  # another thread tells the server of it
+            await self.command(plan.RemoveCachedRemoteRelation(plan.CachedRemoteRelation(relation_id)))
         weakref.finalize(relation, self._forgotten.append, relation.relation_id).atexit = False
 
 

@@ -126,14 +126,8 @@ def value_of(message: Any) -> Any:
     match kind:
         case "decimal":
             return decimal.Decimal(body.value)
-        case "date":
-            return datetime.date.fromordinal(_EPOCH + body)
-        case "timestamp":
-            return datetime.datetime.fromtimestamp(body // _MICROS).replace(microsecond=body % _MICROS)
-        case "timestamp_ntz":
-            return datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=body)
-        case "day_time_interval":
-            return datetime.timedelta(microseconds=body)
+        case "date" | "timestamp" | "timestamp_ntz" | "day_time_interval":
+            return plain_value(kind, body)
         case "array":
             return [value_of(element) for element in body.elements]
         case "map":
@@ -142,3 +136,15 @@ def value_of(message: Any) -> Any:
             fields = (message.data_type if message.HasField("data_type") else body.struct_type).struct.fields
             return row_class(tuple(field.name for field in fields))(map(value_of, body.elements))
     return body if isinstance(body, bool | int | float | str | bytes) else str(body)
+
+
+def plain_value(kind: str, number: int) -> Any:
+    """The day, moment or length of time that a number stands for in a literal of this kind."""
+    match kind:
+        case "date":
+            return datetime.date.fromordinal(_EPOCH + number)
+        case "timestamp":
+            return datetime.datetime.fromtimestamp(number // _MICROS).replace(microsecond=number % _MICROS)
+        case "timestamp_ntz":
+            return datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=number)
+    return datetime.timedelta(microseconds=number)

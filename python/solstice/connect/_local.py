@@ -1,5 +1,6 @@
 """A Spark Connect server on this machine, from the installed pyspark, for as long as this process wants it."""
 
+import contextlib
 import os
 import secrets
 import shutil
@@ -58,8 +59,11 @@ class LocalServer:
         """Stop the server and wait until it is gone. Does nothing in a forked child, whose server it is not."""
         if os.getpid() != self._owner_pid:
             return
-        if self._supervisor.stdin is not None:
-            self._supervisor.stdin.close()
+        pipe = self._supervisor.stdin
+        if pipe is not None and not pipe.closed:
+            with contextlib.suppress(BrokenPipeError):  # the supervisor was killed
+                pipe.write(b"\n")  # a child that this process forked holds the pipe open too: its end would not be seen
+                pipe.close()
         self._supervisor.wait()
         with self._lock:
             if self._supervisor.stdout is not None:

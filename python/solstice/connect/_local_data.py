@@ -8,7 +8,7 @@ from typing import Any
 from solstice._core.extras import require
 from solstice.connect import types
 from solstice.connect._arrow_types import arrow_schema
-from solstice.errors import InvalidPlanError, UnsupportedTypeError
+from solstice.errors import ArgumentTypeError, InvalidPlanError
 
 _Converter = Callable[[Any], Any]
 
@@ -33,14 +33,11 @@ def python_table(rows: list[Any], struct: types.StructType) -> Any:
         if not field.nullable and any(value is None for value in values):
             raise InvalidPlanError(f"the column {field.name!r} has None and must not.", remedy="Make it nullable.")
         convert = _converter(field.data_type)
-        converted = values if convert is None else [None if value is None else convert(value) for value in values]
         try:
-            arrays.append(pa.array(converted, type=target.type))
-        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, OverflowError) as error:
-            raise UnsupportedTypeError(
+            arrays.append(pa.array([_converted(value, convert) for value in values], type=target.type))
+        except (pa.ArrowInvalid, TypeError, ArithmeticError) as error:  # also OverflowError and decimal's own
+            raise ArgumentTypeError(
                 f"the column {field.name!r} has a value that is not {field.data_type.simple_string()}: {error}.",
-                column=field.name,
-                value=field.data_type.simple_string(),
                 remedy="Pass another schema, or convert the values.",
             ) from None
     if not arrays:
@@ -83,14 +80,25 @@ def _converter(data_type: types.DataType) -> _Converter | None:
         case types.StringType() | types.CharType() | types.VarcharType():
             return _text
         case types.BinaryType():
-            return bytes
+            return lambda value: bytes(_of(bytes | bytearray | memoryview, value))
         case types.TimestampType():
-            return lambda value: value.astimezone(datetime.UTC)
+            return lambda value: _of(datetime.datetime, value).astimezone(datetime.UTC)
         case types.DecimalType():
             step = decimal.Decimal(1).scaleb(-data_type.scale)
             context = decimal.Context(prec=data_type.precision)
-            return lambda value: None if value.is_nan() else value.quantize(step, context=context)
+
+            def number(value: Any) -> decimal.Decimal | None:
+                exact: decimal.Decimal = _of(decimal.Decimal, value)
+                return None if exact.is_nan() else exact.quantize(step, context=context)
+
+            return number
     return None
+
+
+def _of(kind: Any, value: Any) -> Any:
+    if not isinstance(value, kind):
+        raise TypeError(f"{value!r} is {type(value).__name__}")
+    return value
 
 
 def _converted(value: Any, convert: _Converter | None) -> Any:

@@ -1,9 +1,9 @@
 """Keeps a local server's life inside its owner's: run as a script, by path, with the server's command as arguments.
 
-The owner holds the other end of this process's standard input. When that end closes, because the owner stopped the
-server, ended or was killed, the server is stopped and its folder removed. When the server ends by itself, standard
-output is closed to tell the owner; the folder stays until the owner, who reads the log there, lets go. Only the
-standard library is used here: the process starts in 20 ms and knows nothing of Solstice.
+The owner holds the other end of this process's standard input. When it writes there, to stop the server, or that end
+closes, because the owner ended or was killed, the server is stopped and its folder removed. When the server ends by
+itself, standard output is closed to tell the owner; the folder stays until the owner, who reads the log there, lets go.
+Only the standard library is used here: the process starts in 20 ms and knows nothing of Solstice.
 
     python -I _local_supervisor.py HOME GRACE_S COMMAND...
 """

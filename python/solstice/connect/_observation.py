@@ -1,8 +1,8 @@
 """Aggregates that are computed on the way, while a result is."""
 
-import uuid
 from typing import TYPE_CHECKING, Any
 
+from solstice.connect._ids import new_id
 from solstice.connect._literals import value_of
 from solstice.errors import InvalidPlanError
 
@@ -37,7 +37,7 @@ class Observation:
         if self._session is not None:
             raise InvalidPlanError("an Observation is used once.", remedy="Make another one.")
         self._session = session
-        self._name = self._name or str(uuid.uuid4())
+        self._name = self._name or new_id()
         return self._name
 
     def _finish(self, metrics: Any) -> None:

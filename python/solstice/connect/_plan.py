@@ -36,6 +36,11 @@ class Relation(Node):
         number: int | None = self.__dict__.get("_id")
         return self.__dict__.setdefault("_id", _next_plan_id()) if number is None else number
 
+    @property
+    def has_id(self) -> bool:
+        """Whether somebody has asked for it."""
+        return "_id" in self.__dict__
+
 
 class Sql(Relation, kind="sql"):
     """The result of a query in SQL, with its parameters."""
@@ -145,6 +150,12 @@ class WithColumns(Relation, kind="with_columns"):
 
     input: Relation
     aliases: tuple[Alias, ...]
+
+    def with_steps(self, input: Relation, aliases: tuple[Alias, ...]) -> "WithColumns":
+        """This relation, under its id, with what steps before it add."""
+        whole = WithColumns(input, aliases)
+        whole.__dict__["_id"] = self.plan_id
+        return whole
 
 
 class Rename(Node):

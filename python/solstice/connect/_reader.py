@@ -8,10 +8,27 @@ from solstice.connect import types
 from solstice.connect._camel import camel_cased
 from solstice.connect._frame import Frame
 from solstice.connect._session_methods import FrameT, SessionMethods
-from solstice.errors import InvalidPlanError
+from solstice.errors import ArgumentTypeError, InvalidPlanError
 
 _Schema = types.StructType | str | None
 _Paths = str | Sequence[str]
+_OF_FILES = "pathGlobFilter recursiveFileLookup modifiedBefore modifiedAfter"
+# What PySpark's methods take by position, after what is written out below.
+_POSITIONS = {
+    "orc": f"mergeSchema {_OF_FILES}",
+    "text": _OF_FILES,
+    "csv": "sep encoding quote escape comment header inferSchema ignoreLeadingWhiteSpace ignoreTrailingWhiteSpace "
+    "nullValue nanValue positiveInf negativeInf dateFormat timestampFormat maxColumns maxCharsPerColumn "
+    "maxMalformedLogPerPartition mode columnNameOfCorruptRecord multiLine charToEscapeQuoteEscaping samplingRatio "
+    f"enforceSchema emptyValue locale lineSep {_OF_FILES} unescapedQuoteHandling",
+    "json": "primitivesAsString prefersDecimal allowComments allowUnquotedFieldNames allowSingleQuotes "
+    "allowNumericLeadingZero allowBackslashEscapingAnyCharacter mode columnNameOfCorruptRecord dateFormat "
+    "timestampFormat multiLine allowUnquotedControlChars lineSep samplingRatio dropFieldIfAllNull encoding locale "
+    f"{_OF_FILES} allowNonNumericNumbers useUnsafeRow",
+    "xml": "excludeAttribute attributePrefix valueTag ignoreSurroundingSpaces rowValidationXSDPath ignoreNamespace "
+    "wildcardColName encoding inferSchema nullValue dateFormat timestampFormat mode columnNameOfCorruptRecord "
+    "multiLine samplingRatio locale",
+}
 
 
 @camel_cased()
@@ -35,7 +52,7 @@ class DataFrameReader(Generic[FrameT]):
     def schema(self, schema: types.StructType | str) -> "DataFrameReader[FrameT]":
         """The schema, so that Spark need not find it out: a struct, or text like ``a INT, b STRING``."""
         if not isinstance(schema, types.StructType | str):
-            raise TypeError(f"{schema!r} is not a schema; pass a StructType or text like 'a INT, b STRING'")
+            raise ArgumentTypeError(f"{schema!r} is not a schema; pass a StructType or text like 'a INT, b STRING'")
         self._schema = schema if isinstance(schema, str) else schema.json()
         return self
 
@@ -74,25 +91,29 @@ class DataFrameReader(Generic[FrameT]):
         """Parquet files."""
         return self.load(paths, "parquet", **options)
 
-    def orc(self, path: _Paths, **options: Any) -> FrameT:
-        """ORC files."""
-        return self.load(path, "orc", **options)
+    def orc(self, path: _Paths, *values: Any, **options: Any) -> FrameT:
+        """ORC files. Options have names; those that PySpark's method takes by position may come so, also below."""
+        return self._load_or_parse("orc", path, None, *values, **options)
 
-    def text(self, paths: _Paths, wholetext: bool = False, line_sep: str | None = None, **options: Any) -> FrameT:
+    def text(
+        self, paths: _Paths, wholetext: bool = False, line_sep: str | None = None, *values: Any, **options: Any
+    ) -> FrameT:
         """Text files: a column ``value``, with a row for each line or, with ``wholetext``, for each file."""
-        return self.load(paths, "text", wholetext=wholetext, lineSep=line_sep, **options)
+        return self._load_or_parse("text", paths, None, *values, wholetext=wholetext, lineSep=line_sep, **options)
 
-    def csv(self, path: _Paths | Frame, schema: _Schema = None, sep: str | None = None, **options: Any) -> FrameT:
+    def csv(self, path: _Paths | Frame, schema: _Schema = None, *values: Any, **options: Any) -> FrameT:
         """CSV files, or the lines in a DataFrame's one column."""
-        return self._load_or_parse("csv", path, schema, sep=sep, **options)
+        return self._load_or_parse("csv", path, schema, *values, **options)
 
-    def json(self, path: _Paths | Frame, schema: _Schema = None, **options: Any) -> FrameT:
+    def json(self, path: _Paths | Frame, schema: _Schema = None, *values: Any, **options: Any) -> FrameT:
         """JSON files with an object on each line, or the lines in a DataFrame's one column."""
-        return self._load_or_parse("json", path, schema, **options)
+        return self._load_or_parse("json", path, schema, *values, **options)
 
-    def xml(self, path: _Paths | Frame, row_tag: str | None = None, schema: _Schema = None, **options: Any) -> FrameT:
+    def xml(
+        self, path: _Paths | Frame, row_tag: str | None = None, schema: _Schema = None, *values: Any, **options: Any
+    ) -> FrameT:
         """XML files, a row for each element of a name, or the texts in a DataFrame's one column."""
-        return self._load_or_parse("xml", path, schema, rowTag=row_tag, **options)
+        return self._load_or_parse("xml", path, schema, *values, rowTag=row_tag, **options)
 
     def jdbc(
         self,
@@ -120,8 +141,13 @@ class DataFrameReader(Generic[FrameT]):
         self.options(url=url, dbtable=table)
         return self._source(predicates=tuple(predicates or ()) if column is None else ())
 
-    def _load_or_parse(self, format: str, path: Any, schema: _Schema, **options: Any) -> FrameT:
-        self.options(**options)
+    def _load_or_parse(self, format: str, path: Any, schema: _Schema, *values: Any, **options: Any) -> FrameT:
+        names = _POSITIONS[format].split()
+        if len(values) > len(names):
+            raise ArgumentTypeError(
+                f"{format}() takes {len(names)} options by position, from {names[0]} on: not {len(values)}"
+            )
+        self.options(**dict(zip(names, values, strict=False)), **options)
         if not isinstance(path, Frame):
             return self.load(path, format, schema)
         if schema is not None:

@@ -93,7 +93,9 @@ class Results(Kept):
     async def show(self, n: int = 20, truncate: bool | int = True, vertical: bool = False) -> None:
         """Print the first rows as a table, long values cut to 20 characters or to so many."""
         width = _SHOWN_WIDTH if truncate is True else int(truncate)
-        table: str = await self._cell(plan.ShowString(self._relation, row_count("show", n), width, vertical))
+        table: str = await self._cell(
+            plan.ShowString(self._relation, row_count("show", n, least=-(2**31)), width, vertical)
+        )
         sys.stdout.write(table + "\n")
 
     @action
@@ -103,9 +105,14 @@ class Results(Kept):
 
     @action
     async def to_pandas(self, *, max_rows: Bound = SESSION, max_bytes: Bound = SESSION) -> "pd.DataFrame":
-        """The result as a pandas DataFrame."""
+        """The result as a pandas DataFrame, with the values that PySpark gives.
+
+        Times are naive, an instant (``timestamp``) in the session's time zone; maps and structs are dicts.
+        """
+        from solstice.connect._pandas import pandas_frame
+
         require("pandas", "pandas")
-        return (await self._table(self._bounds("to_pandas", max_rows, max_bytes))).to_pandas()
+        return pandas_frame(await self._table(self._bounds("to_pandas", max_rows, max_bytes)))
 
     @action
     async def to_polars(self, *, max_rows: Bound = SESSION, max_bytes: Bound = SESSION) -> "pl.DataFrame":

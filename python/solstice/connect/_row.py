@@ -7,6 +7,7 @@ import functools
 from typing import Any
 
 from solstice.connect._camel import camel_cased
+from solstice.errors import ArgumentTypeError, InvalidPlanError
 
 
 class _RowMeta(type):
@@ -14,7 +15,7 @@ class _RowMeta(type):
 
     def __call__(cls, *values: Any, **named: Any) -> Any:
         if values and named:
-            raise TypeError("a Row takes values or named values, not both")
+            raise ArgumentTypeError("a Row takes values or named values, not both")
         return row_class(tuple(named))(named.values()) if named else row_class(())(values)
 
 
@@ -35,25 +36,25 @@ class Row(tuple[Any, ...], metaclass=_RowMeta):
     """
 
     __slots__ = ()
-    __fields__: tuple[str, ...] = ()
+    __fields__: list[str] = []  # noqa: RUF012  (as PySpark's; replaced by row_class)
     _positions: dict[str, int] = {}  # noqa: RUF012  (replaced, never changed, by row_class)
 
     def as_dict(self, recursive: bool = False) -> dict[str, Any]:
         """Names and values; rows inside become dicts too when ``recursive``."""
         if not self.__fields__:
-            raise TypeError("a Row without names cannot become a dict")
-        return {name: _plain(value) if recursive else value for name, value in zip(self.__fields__, self, strict=True)}
+            raise ArgumentTypeError("a Row without names cannot become a dict")
+        return {name: _plain(value) if recursive else value for name, value in zip(self.__fields__, self, strict=False)}
 
     def __call__(self, *values: Any) -> "Row":
         """A row with these values, whose names are the values of this one."""
         if self.__fields__ or len(values) > len(self):
-            raise TypeError(f"{self!r} does not make rows of {len(values)} values")
+            raise InvalidPlanError(f"{self!r} does not make rows of {len(values)} values.")
         row: Row = row_class(tuple(self))(values)
         return row
 
     def __getattr__(self, name: str) -> Any:
         position = self._positions.get(name)
-        if position is None:
+        if position is None or position >= len(self):  # a maker may be given fewer values than it has names
             raise AttributeError(f"the row has no column {name!r}; it has: {', '.join(self.__fields__)}")
         return tuple.__getitem__(self, position)
 
@@ -61,8 +62,8 @@ class Row(tuple[Any, ...], metaclass=_RowMeta):
         if isinstance(key, str):
             try:
                 return tuple.__getitem__(self, self._positions[key])
-            except KeyError:
-                raise KeyError(f"the row has no column {key!r}; it has: {', '.join(self.__fields__)}") from None
+            except LookupError:
+                raise InvalidPlanError(f"the row has no column {key!r}; it has: {', '.join(self.__fields__)}") from None
         return tuple.__getitem__(self, key)
 
     def __contains__(self, item: object) -> bool:
@@ -71,17 +72,17 @@ class Row(tuple[Any, ...], metaclass=_RowMeta):
     def __repr__(self) -> str:
         if not self.__fields__:
             return f"Row({', '.join(map(repr, self))})"
-        return f"Row({', '.join(f'{name}={value!r}' for name, value in zip(self.__fields__, self, strict=True))})"
+        return f"Row({', '.join(f'{name}={value!r}' for name, value in zip(self.__fields__, self, strict=False))})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_rebuild, (self.__fields__, tuple(self)))
+        return (_rebuild, (tuple(self.__fields__), tuple(self)))
 
 
 @functools.lru_cache(maxsize=1024)
 def row_class(names: tuple[str, ...]) -> Any:
     """The class of rows with these column names; it takes one iterable, like tuple."""
     positions = {name: index for index, name in reversed(list(enumerate(names)))}
-    return _ResultRowMeta("Row", (Row,), {"__slots__": (), "__fields__": names, "_positions": positions})
+    return _ResultRowMeta("Row", (Row,), {"__slots__": (), "__fields__": list(names), "_positions": positions})
 
 
 def _rebuild(names: tuple[str, ...], values: tuple[Any, ...]) -> Row:

@@ -11,12 +11,14 @@ from solstice.connect._column import Column, ColumnOrName, column_of, expression
 from solstice.connect._expressions import Alias, Attribute, Expression, Function, Regex, SortOrder, SqlText, Star
 from solstice.connect._fetch import Fetching
 from solstice.connect._frame import Frame
-from solstice.errors import InvalidPlanError
+from solstice.errors import ArgumentTypeError, InvalidPlanError
 
 if TYPE_CHECKING:
     from solstice.connect._observation import Observation
 
 _MAX_COUNT = 2**31 - 1
+_NOT_HERE = {"executionInfo", "foreach", "foreachPartition", "mapInArrow", "mapInPandas", "mergeInto", "pandas_api"}
+_NOT_HERE |= {"plot", "rdd", "write", "writeStream", "writeTo"}
 
 
 class Selecting(Fetching):
@@ -41,11 +43,14 @@ class Selecting(Fetching):
             return self.select(*item)
         if isinstance(item, int):
             return column_of(self._schema_now().names[item])
-        raise TypeError(f"a DataFrame has no item {item!r}; pass a name, a position, a condition or a list of columns")
+        raise ArgumentTypeError(
+            f"a DataFrame has no item {item!r}; pass a name, a position, a condition or a list of columns"
+        )
 
     def __getattr__(self, name: str) -> Any:
-        # Names of Python's own protocols, and of tools that only look whether something has them, are not columns.
-        if name.startswith("_") and not name[1:].isdigit():
+        # Names of Python's own protocols, and of tools that only look whether something has them, are not columns; nor
+        # is what a DataFrame of PySpark has, and this one not: as a column it would fail later, and say less.
+        if (name.startswith("_") and not name[1:].isdigit()) or name in _NOT_HERE:
             raise AttributeError(f"a DataFrame has no attribute {name!r}; a column of that name is df[{name!r}]")
         return self._column(name)
 
@@ -136,7 +141,7 @@ class Selecting(Fetching):
         elif isinstance(condition, Column):
             expression = condition._expression
         else:
-            raise TypeError(f"filter() takes a Column or SQL, not {condition!r}")
+            raise ArgumentTypeError(f"filter() takes a Column or SQL, not {condition!r}")
         return self._derive(plan.Filter(self._relation, expression), same_schema=True)
 
     where = filter
@@ -163,7 +168,7 @@ class Selecting(Fetching):
 
     def _deduplicated(self, subset: Sequence[str] | None, *, within_watermark: bool) -> Self:
         if isinstance(subset, str):
-            raise TypeError(f"the columns are a list: [{subset!r}]")
+            raise ArgumentTypeError(f"the columns are a list: [{subset!r}]")
         relation = plan.Deduplicate(self._relation, tuple(subset or ()), subset is None, within_watermark)
         return self._derive(relation, same_schema=True)
 
@@ -193,7 +198,7 @@ class Selecting(Fetching):
 
     def _sorted(self, cols: Any, ascending: bool | Sequence[bool | int], *, is_global: bool) -> Self:
         columns = [self._ordinal(col) if is_whole(col) else column_of(col) for col in _flat(cols)]
-        if not columns:
+        if not cols:  # an empty list is no order, as in PySpark
             raise InvalidPlanError("sort() got no column.", remedy="Pass what to sort by.")
         directions = ascending if isinstance(ascending, Sequence) else [ascending] * len(columns)
         if len(directions) != len(columns):
@@ -239,15 +244,15 @@ class Selecting(Fetching):
         """``func(df, ...)``, for chains."""
         result = func(self, *args, **kwargs)
         if not isinstance(result, Frame):
-            raise TypeError(f"the function returned {result!r}, not a DataFrame")
+            raise ArgumentTypeError(f"the function returned {result!r}, not a DataFrame")
         return result
 
 
-def row_count(method: str, number: int) -> int:
+def row_count(method: str, number: int, least: int = 0) -> int:
     """A number of rows, checked."""
-    if not (is_whole(number) and 0 <= number <= _MAX_COUNT):
+    if not (is_whole(number) and least <= number <= _MAX_COUNT):
         raise InvalidPlanError(
-            f"{method}({number!r}) is not possible.", remedy=f"Pass a number from 0 to {_MAX_COUNT}."
+            f"{method}({number!r}) is not possible.", remedy=f"Pass a number from {least} to {_MAX_COUNT}."
         )
     return int(number)
 
@@ -261,7 +266,7 @@ def _flat(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _only_column(name: str, value: Any) -> Column:
     if not isinstance(value, Column):
-        raise TypeError(f"the column {name!r} is {value!r}, not a Column; a constant is functions.lit(...)")
+        raise ArgumentTypeError(f"the column {name!r} is {value!r}, not a Column; a constant is functions.lit(...)")
     return value
 
 

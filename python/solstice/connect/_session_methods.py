@@ -4,17 +4,17 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from solstice._core.extras import require
-from solstice._core.retry import RetryPolicy
 from solstice.connect import _plan as plan
 from solstice.connect import types
 from solstice.connect._actions import action, fluent
 from solstice.connect._bounds import Limits
+from solstice.connect._execution import SHORT_TIMEOUT_S
 from solstice.connect._frame import Frame
-from solstice.connect._link import ONE_TRY, SHORT_TIMEOUT_S, Link
-from solstice.connect._protocol import Protocol, load_protocol
+from solstice.connect._link import ONE_TRY, Link
+from solstice.connect._opening import check_timeout, open_driver
+from solstice.connect._protocol import Protocol
 from solstice.connect._tags import check_tag, set_tags, tags_of
-from solstice.errors import ConfigError, ConnectError
+from solstice.errors import ArgumentTypeError, ConnectError
 
 if TYPE_CHECKING:
     from solstice.connect._driver import Driver
@@ -29,10 +29,6 @@ _log = logging.getLogger("solstice.connect")
 
 # Modules that no plain query needs are imported where they are used: that is a tenth of a program's start.
 
-# A server that does not answer the first call is reported soon; one that is lost later is waited for.
-_FIRST_CONTACT = RetryPolicy(initial_s=0.1, max_s=1.0, multiplier=2.0, jitter=0.3, max_attempts=4)
-_FIRST_CONTACT_TIMEOUT_S = 10.0
-
 FrameT = TypeVar("FrameT", bound="Results")
 
 
@@ -44,6 +40,7 @@ class SessionMethods(Generic[FrameT]):
         self._version = version
         self._on_stop: Callable[[], Any] | None = None
         self._stopped = False
+        self._made_by: Any = None  # the session that this one was made from: dropped, it would end a local server
 
     @classmethod
     async def _open(
@@ -54,21 +51,8 @@ class SessionMethods(Generic[FrameT]):
         timeout_s: float | None = None,
         server_end: Callable[[], str | None] = lambda: None,
     ) -> Self:
-        require("grpc", "connect")
-        from solstice.connect._driver import Driver
-
-        protocol = load_protocol()
-        transport = cls._transport(protocol, endpoint)
-        driver = Driver(protocol, endpoint, transport, timeout_s=timeout_s, server_end=server_end)
-        try:
-            request = driver.requests.analyze(spark_version={})
-            answer = await driver.unary(
-                "AnalyzePlan", request, policy=_FIRST_CONTACT, timeout_s=_FIRST_CONTACT_TIMEOUT_S
-            )
-        except BaseException:
-            await driver.close()
-            raise
-        return cls(driver, answer.spark_version.version, limits)
+        driver, version = await open_driver(endpoint, cls._transport, timeout_s=timeout_s, server_end=server_end)
+        return cls(driver, version, limits)
 
     @staticmethod
     def _transport(protocol: Protocol, endpoint: "Endpoint") -> "Transport":
@@ -254,7 +238,7 @@ class SessionMethods(Generic[FrameT]):
         from solstice.connect._create import create_relation
 
         if isinstance(data, Frame):
-            raise TypeError("create_dataframe() got a DataFrame, which is on a server already")
+            raise ArgumentTypeError("create_dataframe() got a DataFrame, which is on a server already")
         if isinstance(schema, str):
             schema = await self._link.parse_type(schema)
         return self._frame(await create_relation(self._link, data, schema))
@@ -265,9 +249,11 @@ class SessionMethods(Generic[FrameT]):
 
     async def _sibling(self, endpoint: "Endpoint") -> Self:
         driver = self._link.driver
-        return await self._open(
+        sibling = await self._open(
             endpoint, limits=self._link.limits, timeout_s=driver.timeout_s, server_end=driver.server_end
         )
+        sibling._made_by = self
+        return sibling
 
 
 def sql_relation(
@@ -279,15 +265,3 @@ def sql_relation(
     from solstice.connect import _sql_arguments
 
     return _sql_arguments.sql_relation(sql_query, args, kwargs)
-
-
-def check_timeout(timeout_s: float | None) -> float | None:
-    """Refuse what is no time."""
-    if timeout_s is not None and not timeout_s > 0:
-        raise ConfigError(
-            f"timeout_s={timeout_s!r} is not possible.",
-            option="timeout_s",
-            value=timeout_s,
-            remedy="Pass seconds, more than 0, or None for no limit.",
-        )
-    return timeout_s

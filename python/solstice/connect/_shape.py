@@ -99,7 +99,8 @@ class Shaping(Combining):
     ) -> Self:
         """A random part of the rows: ``sample(0.1)``, ``sample(0.1, seed)`` or ``sample(True, 0.1, seed)``."""
         if not isinstance(with_replacement, bool | None):
-            seed = None if fraction is None else int(fraction)
+            if fraction is not None:  # the second of two numbers is the seed, unless it comes by its name
+                seed = int(fraction)
             with_replacement, fraction = None, with_replacement
         if fraction is None:
             raise InvalidPlanError("sample() needs a fraction.", remedy="For example sample(fraction=0.1).")

@@ -1,7 +1,6 @@
 """The arguments of a query: values that are bound by the server, and DataFrames and Columns put into the text."""
 
 import string
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,8 +8,9 @@ from solstice.connect import _plan as plan
 from solstice.connect._column import Column
 from solstice.connect._expressions import Attribute
 from solstice.connect._frame import Frame
+from solstice.connect._ids import new_id
 from solstice.connect.functions._maker import lit
-from solstice.errors import InvalidPlanError
+from solstice.errors import ArgumentTypeError, InvalidPlanError
 
 
 def sql_relation(
@@ -18,7 +18,7 @@ def sql_relation(
 ) -> plan.Relation:
     """The relation of a query with its arguments, together with the DataFrames it names."""
     if args is not None and (isinstance(args, str) or not isinstance(args, Mapping | Sequence)):
-        raise TypeError(f"the arguments of a query are a dict or a list, not {args!r}")
+        raise ArgumentTypeError(f"the arguments of a query are a dict or a list, not {args!r}")
     views: list[plan.Relation] = []
     if kwargs:
         formatter = _Formatter()
@@ -45,7 +45,7 @@ class _Formatter(string.Formatter):
             for frame, name in self.views:
                 if frame is value:
                     return name
-            self.views.append((value, f"_solstice_view_{uuid.uuid4().hex}"))
+            self.views.append((value, f"_solstice_view_{new_id().replace('-', '')}"))
             return self.views[-1][1]
         if isinstance(value, Column):
             if not isinstance(value._expression, Attribute):

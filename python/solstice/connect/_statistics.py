@@ -10,7 +10,7 @@ from solstice.connect._column import ColumnOrName
 from solstice.connect._expressions import Literal
 from solstice.connect._literals import literal
 from solstice.connect._shape import Shaping
-from solstice.errors import InvalidPlanError
+from solstice.errors import ArgumentTypeError, InvalidPlanError
 
 FrameT = TypeVar("FrameT", bound="Statistics")
 
@@ -32,10 +32,11 @@ class Statistics(Shaping):
             names, values = tuple(value), tuple(value.values())
         else:
             names, values = _names(subset), (value,)
-        if not values or not all(isinstance(each, bool | int | float | str) for each in values):
-            raise InvalidPlanError(
-                f"fillna({value!r}) is not possible.", remedy="Pass a bool, number or text, or a dict of these."
-            )
+        remedy = "Pass a bool, number or text, or a dict of these."
+        if not values:
+            raise InvalidPlanError("fillna({}) is not possible.", remedy=remedy)
+        if not all(isinstance(each, bool | int | float | str) for each in values):
+            raise ArgumentTypeError(f"fillna({value!r}) is not possible.", remedy=remedy)
         return self._derive(plan.NaFill(self._relation, names, tuple(map(_wide, values))))
 
     def dropna(self, how: str = "any", thresh: int | None = None, subset: _Names = None) -> Self:

@@ -16,6 +16,15 @@ class StorageLevel(Node):
     deserialized: bool
     replication: int = 1
 
+    def __repr__(self) -> str:
+        return f"StorageLevel({', '.join(map(repr, self._values()))})"
+
+    def __str__(self) -> str:
+        """In words, as PySpark has them."""
+        places = {"Disk": self.use_disk, "Memory": self.use_memory, "OffHeap": self.use_off_heap}
+        form = "Deserialized" if self.deserialized else "Serialized"
+        return " ".join([*(place for place, used in places.items() if used), form, f"{self.replication}x Replicated"])
+
     NONE: ClassVar["StorageLevel"]
     DISK_ONLY: ClassVar["StorageLevel"]
     DISK_ONLY_2: ClassVar["StorageLevel"]

@@ -18,6 +18,7 @@ from solstice.connect._expressions import (
     UpdateFields,
     Window,
 )
+from solstice.connect._literals import plain_value
 
 _MAX_DEPTH = 30
 _INFIX = {"+", "-", "*", "/", "%", "<", "<=", ">", ">=", "==", "<=>", "and", "or", "&", "|", "^"}
@@ -69,12 +70,20 @@ def text_of(expression: Expression, depth: int = 0) -> str:
         case Lambda():
             return f"({', '.join(map(text, expression.arguments))}) -> {text(expression.function)}"
         case Window():
-            return f"{text(expression.window_function)} OVER (...)"
+            return f"{text(expression.window_function)} OVER ({window_text(expression, depth + 1)})"
     return type(expression).__name__.lower()
+
+
+def window_text(window: Window, depth: int = 0) -> str:
+    """How a window partitions and sorts; its frame is left out."""
+    specs = (("PARTITION BY", window.partition_spec), ("ORDER BY", window.order_spec))
+    return " ".join(f"{verb} {', '.join(text_of(part, depth) for part in parts)}" for verb, parts in specs if parts)
 
 
 def _literal_text(node: Literal) -> str:
     match node.type:
+        case "date" | "timestamp" | "day_time_interval":
+            return str(plain_value(node.type, node.value))
         case "null":
             return "NULL"
         case "array":

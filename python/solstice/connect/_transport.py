@@ -40,8 +40,15 @@ class Stream(Protocol):
 class Transport(Protocol):
     """One channel to one server. For a method that streams its requests, ``request`` is a function that makes them."""
 
-    async def unary(self, method: str, request: Any, metadata: Metadata, timeout_s: float | None) -> Any:
-        """Call and wait for the response. Raises CallFailed."""
+    async def unary(
+        self,
+        method: str,
+        request: Any,
+        metadata: Metadata,
+        timeout_s: float | None,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> Any:
+        """Call and wait for the response; ``meanwhile`` is called before the wait. Raises CallFailed."""
         ...
 
     def stream(self, method: str, request: Any, metadata: Metadata, timeout_s: float | None) -> Stream:
@@ -52,7 +59,7 @@ class Transport(Protocol):
         """Call and go on; what is returned can be waited for."""
         ...
 
-    async def wait(self, started: Any, timeout_s: float) -> str | None:
+    async def wait(self, started: Any, timeout_s: float) -> Failure | None:
         """Wait for a call that was started, so long. None if it has succeeded, else why not."""
         ...
 
@@ -114,10 +121,18 @@ class BlockingTransport:
         self._calls = callables(self._channel, messages.methods)
         self._started: set[Any] = set()
 
-    async def unary(self, method: str, request: Any, metadata: Metadata, timeout_s: float | None) -> Any:
+    async def unary(
+        self,
+        method: str,
+        request: Any,
+        metadata: Metadata,
+        timeout_s: float | None,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> Any:
         """Call; Ctrl-C ends the wait."""
         future = self._future(method, request, metadata, timeout_s)
         try:
+            meanwhile()
             return future.result()
         except grpc.RpcError as error:
             raise CallFailed(self._failure(error)) from None
@@ -139,12 +154,14 @@ class BlockingTransport:
         future.add_done_callback(self._started.discard)
         return future
 
-    async def wait(self, started: Any, timeout_s: float) -> str | None:
+    async def wait(self, started: Any, timeout_s: float) -> Failure | None:
         """Wait for a call that was started."""
         try:
             started.result(timeout=timeout_s)
-        except (grpc.RpcError, grpc.FutureTimeoutError, grpc.FutureCancelledError) as error:
-            return f"{type(error).__name__}: {error}"
+        except grpc.RpcError as error:
+            return self._failure(error)
+        except (grpc.FutureTimeoutError, grpc.FutureCancelledError):
+            return NO_ANSWER
         return None
 
     async def sleep(self, seconds: float) -> None:
@@ -178,6 +195,7 @@ class _BlockingStream:
         self._call.cancel()
 
 
+NO_ANSWER = Failure("DEADLINE_EXCEEDED", "no answer")
 CANCELLED = Failure("CANCELLED", "the call was cancelled")
 
 

@@ -25,7 +25,7 @@ async def local_relation(link: "Link", table: Any, schema: str | None, config: d
     """The relation of an Arrow table, uploaded if it is large."""
     if table.nbytes < int(config.get(_THRESHOLD, _DEFAULT_THRESHOLD)):
         return plan.LocalRelation(_stream(table.to_batches(), table.schema), schema)
-    if _CHUNK_ROWS not in config:  # a server before Spark 4.1: one artifact, the whole relation
+    if not {_CHUNK_ROWS, _CHUNK_BYTES} <= config.keys():  # a server before Spark 4.1: one artifact, the whole relation
         message = load_protocol().LocalRelation(data=_stream(table.to_batches(), table.schema), schema=schema)
         return plan.CachedLocalRelation(await _cached(link, message.SerializeToString()))
     hashes, size, limit = [], 0, int(config.get(_SIZE_LIMIT, 2**62))

@@ -1,16 +1,14 @@
 """Where a server is and how to speak to it: ``sc://host:port/;key=value;...``, as Spark documents it."""
 
-import getpass
-import ipaddress
 import os
-import platform
 import re
-import uuid
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from solstice._core.options import Option, OptionTable, OptionValues, boolean, integer, text
 from solstice._core.urls import parse_url
+from solstice.connect._ids import new_id
 from solstice.errors import ConfigError
 
 DEFAULT_PORT = 15002
@@ -21,6 +19,7 @@ _HEADER_PREFIX = "x-"
 # What gRPC can send; it says so only when the first call is made, and then not of which header.
 _HEADER_NAME = re.compile(r"[0-9a-z_.-]+")
 _HEADER_VALUE = re.compile(r"[ -~]*")
+_LOOPBACK = re.compile(r"127(\.(25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)){3}", re.ASCII)
 
 OPTIONS = OptionTable(
     "connect",
@@ -201,6 +200,8 @@ def _check_header(name: str, value: str) -> None:
 
 
 def _current_user() -> str:
+    import getpass
+
     try:
         return getpass.getuser()
     except (KeyError, OSError, ImportError):  # in a container, a uid that has no entry in passwd
@@ -208,15 +209,23 @@ def _current_user() -> str:
 
 
 def _is_local(host: str) -> bool:
+    if host.lower() == "localhost" or _LOOPBACK.fullmatch(host):
+        return True
+    if ":" not in host:
+        return False
+    import ipaddress  # here, because most hosts do without
+
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return host.lower() == "localhost"
+        return False
 
 
 def _session_id(given: str | None) -> str:
     if given is None:
-        return str(uuid.uuid4())
+        return new_id()
+    import uuid  # here, because sessions are rarely joined
+
     try:
         return str(uuid.UUID(given))
     except ValueError:
@@ -229,7 +238,8 @@ def _session_id(given: str | None) -> str:
 
 
 def _user_agent(given: str | None) -> str:
-    agent = f"{given or 'solstice'} os/{platform.system().lower()} python/{platform.python_version()}"
+    python = ".".join(map(str, sys.version_info[:3]))
+    agent = f"{given or 'solstice'} os/{os.uname().sysname.lower()} python/{python}"
     if len(agent) > _MAX_USER_AGENT_CHARS:
         raise ConfigError(
             f"connect: option 'user_agent' has {len(agent)} characters.",

@@ -6,8 +6,9 @@ from typing import ClassVar
 
 from solstice.connect._camel import camel_cased
 from solstice.connect._column import ColumnOrName, expressions_of, sort_order_of
-from solstice.connect._expressions import Expression, FrameBoundary, Literal, SortOrder, WindowFrame
+from solstice.connect._expressions import Expression, FrameBoundary, Literal, SortOrder, Star, WindowFrame
 from solstice.connect._expressions import Window as WindowExpression
+from solstice.connect._text import window_text
 from solstice.errors import InvalidPlanError
 
 _MIN_LONG, _MAX_LONG = -(1 << 63), (1 << 63) - 1
@@ -29,6 +30,9 @@ class WindowSpec:
         frame: WindowFrame | None = None,
     ) -> None:
         self._partition, self._order, self._frame = partition, order, frame
+
+    def __repr__(self) -> str:
+        return f"WindowSpec({window_text(self._expression(Star()))})"
 
     def partition_by(self, *cols: ColumnOrName | list[ColumnOrName]) -> "WindowSpec":
         """Rows that are equal in these columns belong together."""
@@ -54,6 +58,9 @@ class WindowSpec:
                 "the window has no partition_by(): all rows go to one task, which is slow for many rows",
                 stacklevel=3,
             )
+        return self._expression(function)
+
+    def _expression(self, function: Expression) -> WindowExpression:
         return WindowExpression(function, self._partition, self._order, self._frame)
 
 

@@ -1,14 +1,17 @@
 """Spark's data types, as a DataFrame's schema has them; equal when they say the same. PySpark's spellings work too.
 
-All are values that cannot be changed, but for ``StructType.add``, which adds a field in place as PySpark's does.
+All are values that cannot be changed, but for ``StructType.add``, which adds a field in place as PySpark's does:
+instead of ``field.nullable = True``, make another field, or another schema with ``to_nullable()``.
 """
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar, overload
+from typing import Any, ClassVar, Self, overload
 
 from solstice.connect._camel import camel_cased
 from solstice.connect._record import Record
+from solstice.connect._row import Row
+from solstice.errors import ArgumentTypeError
 
 __all__ = [
     "ArrayType",
@@ -31,6 +34,7 @@ __all__ = [
     "MapType",
     "NullType",
     "NumericType",
+    "Row",
     "ShortType",
     "StringType",
     "StructField",
@@ -48,12 +52,31 @@ DEFAULT_COLLATION = "UTF8_BINARY"
 _COLLATIONS = "__COLLATIONS"
 
 
-@camel_cased()
+@camel_cased(from_ddl="fromDDL")
 class DataType(Record):
     """The base of all types."""
 
     _sql: ClassVar[str] = ""  # as SQL spells it
     _name: ClassVar[str] = ""  # as the JSON form of a schema spells it, where that differs
+
+    @staticmethod
+    def from_ddl(ddl: str) -> "DataType":
+        """The type that text like ``a INT, b STRING`` stands for; the active session's server reads it."""
+        from solstice.connect._session import Session
+
+        return Session.active()._type_now(ddl)
+
+    def to_nullable(self) -> Self:
+        """The type with NULL allowed everywhere in it."""
+        nullable: Self = _nullable(self)  # type: ignore[assignment]
+        return nullable
+
+    def __repr__(self) -> str:
+        """As PySpark shows it, and as code that makes the type."""
+        return f"{type(self).__name__}({', '.join(map(repr, self._shown()))})"
+
+    def _shown(self) -> tuple[Any, ...]:
+        return self._values()
 
     def simple_string(self) -> str:
         """The type as SQL spells it, for example ``array<int>``."""
@@ -70,7 +93,7 @@ class DataType(Record):
 
     def json(self) -> str:
         """The type in the JSON form that Spark reads and writes."""
-        return json.dumps(self.json_value(), separators=(",", ":"), sort_keys=True)
+        return _json(self.json_value())
 
     def _tree(self, indent: str, depth: int) -> list[str]:
         """The lines of the types within this one."""
@@ -173,6 +196,9 @@ class StringType(AtomicType):
     collation: str = DEFAULT_COLLATION
 
     _name = "string"
+
+    def _shown(self) -> tuple[Any, ...]:
+        return () if self.collation == DEFAULT_COLLATION else (self.collation,)
 
     def simple_string(self) -> str:
         """The type as SQL spells it."""
@@ -361,15 +387,29 @@ class StructField(Record):
         self, name: str, data_type: DataType, nullable: bool = True, metadata: dict[str, Any] | None = None
     ) -> None:
         if not isinstance(data_type, DataType):
-            raise TypeError(f"the type of field {name!r} is {data_type!r}; pass a type, for example StringType()")
+            raise ArgumentTypeError(
+                f"the type of field {name!r} is {data_type!r}; pass a type, for example StringType()"
+            )
         super().__init__(name, data_type, nullable, metadata or {})
 
     def __hash__(self) -> int:
         return hash((self.name, self.data_type, self.nullable))
 
+    def __repr__(self) -> str:
+        return f"StructField({self.name!r}, {self.data_type!r}, {self.nullable})"
+
     def simple_string(self) -> str:
         """Name and type."""
         return f"{self.name}:{self.data_type.simple_string()}"
+
+    @staticmethod
+    def from_json(json: dict[str, Any]) -> "StructField":
+        """The field that ``json_value`` gave, as Python's json reads it."""
+        return StructType.from_json({"type": "struct", "fields": [json]})[0]
+
+    def json(self) -> str:
+        """The field in the JSON form that Spark reads and writes."""
+        return _json(self.json_value())
 
     def json_value(self) -> dict[str, Any]:
         """The field as a part of the JSON form of a schema, in which collations are metadata."""
@@ -379,7 +419,7 @@ class StructField(Record):
         return {"name": self.name, "type": data_type.json_value(), "nullable": self.nullable, "metadata": metadata}
 
 
-@camel_cased()
+@camel_cased(to_ddl="toDDL")
 class StructType(DataType):
     """Structs; also the schema of a DataFrame. Fields are found by position and by name."""
 
@@ -412,7 +452,7 @@ class StructType(DataType):
         """Add a field, in place, and return the struct itself."""
         if isinstance(field, str):
             if data_type is None:
-                raise TypeError(f"the field {field!r} needs a type")
+                raise ArgumentTypeError(f"the field {field!r} needs a type")
             if isinstance(data_type, str):
                 data_type = _parse(data_type)
             field = StructField(field, data_type, nullable, metadata)
@@ -424,7 +464,7 @@ class StructType(DataType):
         """The struct that ``json_value`` gave, as Python's json reads it."""
         struct = _parse(json)
         if not isinstance(struct, StructType):
-            raise TypeError(f"this is the JSON form of {struct.simple_string()}, not of a struct")
+            raise ArgumentTypeError(f"this is the JSON form of {struct.simple_string()}, not of a struct")
         return struct
 
     def simple_string(self) -> str:
@@ -434,6 +474,12 @@ class StructType(DataType):
     def json_value(self) -> Any:
         """The type as a part of the JSON form of a schema."""
         return {"type": "struct", "fields": [field.json_value() for field in self.fields]}
+
+    def to_ddl(self) -> str:
+        """The fields as SQL declares columns, for example ``a INT NOT NULL``; the active session's server writes it."""
+        from solstice.connect._session import Session
+
+        return Session.active()._ddl_now(self)
 
     def tree_string(self, max_depth: int = 0) -> str:
         """The schema as an indented list, as ``print_schema`` shows it; 0 is no limit of the depth."""
@@ -475,6 +521,10 @@ def _branch(name: str, data_type: DataType, note: str, indent: str, depth: int) 
     return [f"{line} ({note})" if note else line, *data_type._tree(f"{indent}    |", depth - 1)]
 
 
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), sort_keys=True)
+
+
 def _flag(value: bool) -> str:
     return "true" if value else "false"
 
@@ -489,6 +539,17 @@ def _collations(data_type: DataType, path: str) -> Iterator[tuple[str, str]]:
     elif isinstance(data_type, MapType):
         yield from _collations(data_type.key_type, f"{path}.key")
         yield from _collations(data_type.value_type, f"{path}.value")
+
+
+def _nullable(data_type: DataType) -> DataType:
+    match data_type:
+        case ArrayType():
+            return ArrayType(_nullable(data_type.element_type))
+        case MapType():
+            return MapType(_nullable(data_type.key_type), _nullable(data_type.value_type))
+        case StructType():
+            return StructType(StructField(f.name, _nullable(f.data_type), True, f.metadata) for f in data_type)
+    return data_type
 
 
 def _plain(data_type: DataType) -> DataType:

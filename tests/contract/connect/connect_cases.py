@@ -9,12 +9,24 @@ LATER = {
     "DataFrame.write",
     "DataFrame.writeTo",
     "DataFrame.mergeInto",
+    # the catalog
+    "SparkSession.catalog",
     # streaming
     "DataFrame.writeStream",
+    "SparkSession.readStream",
+    "SparkSession.streams",
     "GroupedData.applyInPandasWithState",
     "GroupedData.transformWithState",
     "GroupedData.transformWithStateInPandas",
+    # artifacts
+    "SparkSession.addArtifact",
+    "SparkSession.addArtifacts",
+    "SparkSession.copyFromLocalToFs",
     # Python functions on the server
+    "SparkSession.dataSource",
+    "SparkSession.profile",
+    "SparkSession.udf",
+    "SparkSession.udtf",
     "DataFrame.foreach",
     "DataFrame.foreachPartition",
     "DataFrame.mapInArrow",
@@ -47,6 +59,46 @@ LATER = {
     # the official client's own insides
     "Column.to_plan",
     "TableArg.to_plan",
+    "SparkSession.Builder",
+    "SparkSession.Hook",
+    "SparkSession.client",
+}
+
+# What sends no plan that could be compared; what it does, other tests say.
+NO_PLAN = {
+    "Builder.appName",
+    "Builder.config",
+    "Builder.create",
+    "Builder.enableHiveSupport",
+    "Builder.getOrCreate",
+    "Builder.master",
+    "Builder.remote",
+    "Observation.get",
+    "RuntimeConf.get",
+    "RuntimeConf.getAll",
+    "RuntimeConf.isModifiable",
+    "RuntimeConf.set",
+    "RuntimeConf.unset",
+    "SparkSession.active",
+    "SparkSession.addTag",
+    "SparkSession.builder",
+    "SparkSession.clearProgressHandlers",
+    "SparkSession.clearTags",
+    "SparkSession.cloneSession",
+    "SparkSession.conf",
+    "SparkSession.getActiveSession",
+    "SparkSession.getTags",
+    "SparkSession.interruptAll",
+    "SparkSession.interruptOperation",
+    "SparkSession.interruptTag",
+    "SparkSession.is_stopped",
+    "SparkSession.newSession",
+    "SparkSession.registerProgressHandler",
+    "SparkSession.removeProgressHandler",
+    "SparkSession.removeTag",
+    "SparkSession.session_id",
+    "SparkSession.stop",
+    "SparkSession.version",
 }
 
 COLUMN = {
@@ -382,9 +434,10 @@ DATAFRAME = {
     ],
     "selectExpr": ["df.selectExpr('a + 1 as x', 'b')", "df.selectExpr(['a', 'b'])"],
     "semanticHash": ["df.semanticHash()"],
-    "show": ["df.show()", "df.show(5, False)", "df.show(n=5, truncate=3, vertical=True)"],
+    "show": ["df.show()", "df.show(-1)", "df.show(5, False)", "df.show(n=5, truncate=3, vertical=True)"],
     "sort": [
         "df.sort('a')",
+        "df.sort([])",
         "df.sort(df.a.desc(), 'b')",
         "df.sort(['a', 'b'], ascending=False)",
         "df.sort(1, -2)",

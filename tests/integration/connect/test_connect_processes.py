@@ -1,4 +1,4 @@
-"""What is left behind when a session, or the process that had it, is gone: nothing."""
+"""Servers that end, are killed or start again; and what a session, or its process, leaves behind: nothing."""
 
 import collections
 import signal
@@ -6,24 +6,24 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
 import solstice.connect as sc
 from solstice import errors
+from solstice.connect import _local
 
 pytestmark = pytest.mark.spark
 
-CLIENT = """
-import os, sys
+CONFIG = {"spark.master": "local[1]", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+CLIENT = f"""
+import sys
 import solstice.connect as sc
 
-spark = sc.local({"spark.master": "local[1]", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
-print(spark.version, spark._on_stop.peek()[1].__self__._home, flush=True)
-sys.stdin.readline()
-spark.stop()
-print("stopped", flush=True)
+spark = sc.local({CONFIG!r})
+print(spark._on_stop.peek()[1].__self__._home, flush=True)
 sys.stdin.readline()
 """
 
@@ -39,44 +39,64 @@ def wait_until_gone(processes, home):
         time.sleep(0.05)
 
 
-@pytest.fixture
-def client():
+def server_of(session):
+    """The server that ``local()`` started for a session, and its processes."""
+    server = session._on_stop.peek()[1].__self__
+    supervisor = psutil.Process(server._supervisor.pid)
+    return server, [supervisor, *supervisor.children(recursive=True)]
+
+
+def test_a_killed_client_leaves_no_process_and_no_folder():
     process = subprocess.Popen([sys.executable, "-c", CLIENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    _, home = process.stdout.readline().split()
-    family = psutil.Process(process.pid).children(recursive=True)
-    assert any("java" in member.name() for member in family)
-    yield process, family, Path(home)
-    process.kill()
-    process.communicate()
-
-
-def test_stop_leaves_no_process_and_no_folder(client):
-    process, family, home = client
-    process.stdin.write("\n")
-    process.stdin.flush()
-    assert process.stdout.readline() == "stopped\n"
-    # stop() has waited for it: nothing to poll for.
-    assert all(gone(member) for member in family)
-    assert not home.exists()
-    assert process.poll() is None
-
-
-def test_a_killed_client_leaves_no_process_and_no_folder(client):
-    process, family, home = client
-    process.send_signal(signal.SIGKILL)
+    try:
+        home = Path(process.stdout.readline().strip())
+        family = psutil.Process(process.pid).children(recursive=True)
+        assert any("java" in member.name() for member in family)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
     wait_until_gone(family, home)
 
 
-def test_a_killed_server_fails_the_next_query_soon_with_the_reason():
-    with sc.local({"spark.master": "local[1]", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}) as spark:
-        family = psutil.Process(spark._on_stop.peek()[1].__self__._supervisor.pid).children(recursive=True)
-        [java] = [member for member in family if "java" in member.name()]
-        running = spark.sql("select id from range(0, 400000000, 1, 400)").iter_batches()
+@pytest.fixture(scope="module")
+def killed():
+    """A server that is killed under a query of the session that started it, and a visitor's session on it."""
+    with sc.local(CONFIG) as owner:
+        server, family = server_of(owner)
+        visitor = sc.connect(server.url)
+        query = visitor.sql("select 1 as one")
+        assert query.columns == ["one"]
+        running = owner.sql("select id from range(0, 400000000, 1, 400)").iter_batches()
         next(running)
+        [java] = [member for member in family if "java" in member.name()]
         java.kill()
-        started = time.monotonic()
-        with pytest.raises(errors.TransportError, match=r"has ended: .*killed by signal 9.*spark\.driver\.memory"):
-            collections.deque(running, maxlen=0)  # reads what had arrived already, then fails
-        with pytest.raises(errors.TransportError, match="has ended"):
-            spark.sql("select 1").collect()
-        assert time.monotonic() - started < 2
+        yield SimpleNamespace(server=server, owner=owner, running=running, visitor=visitor, query=query)
+        visitor.stop()
+
+
+def test_a_killed_server_fails_the_next_query_soon_with_the_reason(killed):
+    started = time.monotonic()
+    with pytest.raises(errors.TransportError, match=r"has ended: .*killed by signal 9.*spark\.driver\.memory"):
+        collections.deque(killed.running, maxlen=0)  # reads what had arrived already, then fails
+    with pytest.raises(errors.TransportError, match="has ended"):
+        killed.owner.sql("select 1").collect()
+    assert time.monotonic() - started < 10  # not the two minutes of a server that may come back
+
+
+def test_a_restarted_server_has_lost_the_session_and_stop_leaves_nothing(killed, monkeypatch):
+    monkeypatch.setattr(_local, "_free_port", lambda: killed.server._port)
+    monkeypatch.setattr(_local.secrets, "token_urlsafe", lambda length: killed.server._token)
+    with sc.local(CONFIG) as again:
+        server, family = server_of(again)
+        assert server.url == killed.server.url
+        visitor = killed.visitor
+        for use in (killed.query.collect, killed.query.explain, lambda: visitor.conf.get("spark.sql.ansi.enabled")):
+            with pytest.raises(errors.SessionLostError, match=r"new_session\(\)"):
+                use()
+        with visitor.new_session() as renewed:
+            assert renewed.sql("select 1 as one").collect() == [(1,)]
+        again.stop()
+        # It has waited for the server's end: nothing to poll for.
+        assert len(family) > 1
+        assert all(gone(member) for member in family)
+        assert not server._home.exists()

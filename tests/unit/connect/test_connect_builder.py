@@ -1,7 +1,8 @@
 import pytest
 from connect_recorder import session
+from pyspark import SparkConf
 
-from solstice.connect import SparkSession, _builder, _conf, _session
+from solstice.connect import SparkSession, _builder, _conf, _opening
 from solstice.errors import ConfigError, RemoteError
 
 
@@ -17,8 +18,8 @@ def opened(monkeypatch):
 
         return open_
 
-    monkeypatch.setattr(_session, "connect", opening("connect"))
-    monkeypatch.setattr(_session, "local", opening("local"))
+    monkeypatch.setattr(_opening, "connect", opening("connect"))
+    monkeypatch.setattr(_opening, "local", opening("local"))
     monkeypatch.setattr(_builder, "_active", [])
     monkeypatch.delenv("SPARK_REMOTE", raising=False)
     return found
@@ -36,9 +37,13 @@ def test_the_environment_says_where_to(opened, monkeypatch):
     assert opened == [("connect", "sc://there")]
 
 
-def test_without_a_server_one_is_started_here(opened):
-    SparkSession.builder.master("local[2]").config("spark.x", True).enableHiveSupport().getOrCreate()
-    assert opened == [("local", {"spark.x": "true", "spark.master": "local[2]"})]
+def test_without_a_server_one_is_started_here_with_all_settings(opened):
+    builder = SparkSession.builder.master("local[2]").appName("mine").config("spark.x", True).enableHiveSupport()
+    spark = builder.getOrCreate()
+    assert opened == [("local", {"spark.x": "true", "spark.master": "local[2]", "spark.app.name": "mine"})]
+    assert spark._link.driver.calls == []  # nothing to set any more, and of what is static nothing to warn about
+    builder.getOrCreate()
+    assert len(spark._link.driver.calls) == 1
 
 
 def test_a_session_is_made_once(opened):
@@ -58,6 +63,12 @@ def test_settings_are_set_in_the_session(opened):
     spark = SparkSession.builder.remote("sc://host").config(map={"a": 1, "b": False}).getOrCreate()
     pairs = [pair for _, request in spark._link.driver.calls for pair in request.operation.set.pairs]
     assert [(pair.key, pair.value) for pair in pairs] == [("a", "1"), ("b", "false")]
+
+
+def test_settings_come_of_a_spark_conf_too(opened):
+    conf = SparkConf(loadDefaults=False).set("spark.x", "1")
+    SparkSession.builder.config(conf=conf).getOrCreate()
+    assert opened == [("local", {"spark.x": "1", "spark.master": "local[*]"})]
 
 
 def test_a_setting_of_the_whole_server_is_only_warned_about(opened, monkeypatch, caplog):

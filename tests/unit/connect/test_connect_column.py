@@ -1,5 +1,7 @@
 """Columns, windows and rows as a user meets them; what they become is what the contract tests say."""
 
+import datetime
+
 import pytest
 
 from solstice.connect import Row, Window
@@ -22,7 +24,10 @@ from solstice.errors import InvalidPlanError
         (F.expr("a + 1"), "a + 1"),
         (F.col("*"), "*"),
         (F.col("s").dropFields("x"), "drop_field(s, x)"),
-        (F.sum("a").over(Window.partitionBy("b")), "sum(a) OVER (...)"),
+        (F.lit(datetime.date(2024, 1, 1)), "2024-01-01"),
+        (F.lit(datetime.datetime(2024, 1, 1, 5)), "2024-01-01 05:00:00"),
+        (F.lit(datetime.timedelta(hours=1)), "1:00:00"),
+        (F.sum("a").over(Window.partitionBy("b")), "sum(a) OVER (PARTITION BY b)"),
     ],
 )
 def test_a_column_shows_what_it_is(column, text):
@@ -36,10 +41,13 @@ def test_a_very_deep_column_can_be_shown():
     assert "..." in repr(column)
 
 
-@pytest.mark.parametrize("use", [bool, iter, lambda c: 1 in c, lambda c: c and c, lambda c: not c])
+@pytest.mark.parametrize("use", [bool, lambda c: 1 in c, lambda c: c and c, lambda c: not c])
 def test_a_column_has_no_value_in_python(use):
-    with pytest.raises(TypeError):
+    with pytest.raises(InvalidPlanError) as caught:
         use(F.col("a"))
+    assert caught.value.remedy
+    with pytest.raises(TypeError):
+        iter(F.col("a"))
 
 
 def test_private_names_are_not_fields():
@@ -97,7 +105,12 @@ def test_a_row_of_names_makes_rows():
     person = Row("name", "age")
     ann = person("Ann", 5)
     assert (ann.name, ann["age"], ann.asDict()) == ("Ann", 5, {"name": "Ann", "age": 5})
-    with pytest.raises(TypeError):
+    with pytest.raises(ValueError, match="3 values"):
         person(1, 2, 3)
-    with pytest.raises(TypeError):
+    with pytest.raises(ValueError, match="2 values"):
         ann(1, 2)
+
+
+def test_a_window_shows_what_it_is():
+    window = Window.partitionBy("a").orderBy(F.desc("b"))
+    assert repr(window) == "WindowSpec(PARTITION BY a ORDER BY b DESC NULLS LAST)"

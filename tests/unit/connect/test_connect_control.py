@@ -1,12 +1,15 @@
 """What a session controls beside queries: settings, tags, interrupts, progress, tokens, deadlines, its own end."""
 
+import gc
 import os
 import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import grpc
+import pyarrow as pa
 import pytest
 from connect_scripted_server import ScriptedServer, abort, error_details, once
 
@@ -314,3 +317,48 @@ def test_a_lost_session_says_how_to_go_on(server, session):
         session.sql("select n").collect()
     with session.new_session() as renewed:
         assert renewed.sql("select n").collect() == [(1,), (2,), (3,)]
+
+
+def test_a_session_lives_as_long_as_one_that_was_made_from_it(server):
+    session = sc.connect(server.url())
+    ended = []
+    session._on_stop = weakref.finalize(session, ended.append, True)  # as local() ends its server
+    clone = session.new_session().clone_session()
+    del session
+    gc.collect()
+    assert not ended
+    assert clone.sql("select n").take(1)
+    clone.stop()
+    del clone
+    gc.collect()
+    assert ended
+
+
+# Results without data.
+
+
+def schema_only(server):
+    def answer(request, context):
+        field = {"name": "n", "data_type": {"timestamp": {}}, "nullable": True}
+        yield server.protocol.ExecutePlanResponse(response_id="0", schema={"struct": {"fields": [field]}})
+
+    return answer
+
+
+def test_a_result_without_data_has_its_schema(server, session):
+    server.batches = []
+    server.hooks["ExecutePlan"] = schema_only(server)
+    query = session.sql("select n")
+    assert query.collect() == list(query.iter_batches()) == []
+    assert query.to_arrow().schema == pa.schema({"n": pa.timestamp("us", "UTC")})
+    assert pa.table(query).schema == query.to_arrow().schema
+    assert query.to_polars().columns == ["n"]
+    assert dict(query.to_pandas().dtypes) == {"n": "datetime64[ns]"}
+
+
+def test_a_result_without_anything_is_an_error_of_the_server(server, session):
+    server.batches = []
+    query = session.sql("select n")
+    for fetch in (query.to_arrow, query.to_pandas, query.to_polars, query.count, query.show, lambda: pa.table(query)):
+        with pytest.raises(errors.TransportError, match="without a result"):
+            fetch()

@@ -4,6 +4,7 @@ import datetime
 import decimal
 import hashlib
 
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -12,7 +13,7 @@ from connect_recorder import SETTINGS, session
 from solstice.connect import types as T
 from solstice.connect._infer import infer_schema
 from solstice.connect._plan import CachedLocalRelation, ChunkedCachedLocalRelation, LocalRelation, ToDF
-from solstice.errors import InvalidPlanError, UnsupportedTypeError
+from solstice.errors import ArgumentTypeError, InvalidPlanError
 
 
 def table_of(relation):
@@ -87,17 +88,26 @@ def test_rows_may_miss_what_others_have():
     ("rows", "schema", "reason"),
     [
         ([(1,), ([2],)], None, "both"),
-        ([(None,)], None, "cannot be told"),
-        ([([],)], None, "cannot be told"),
         ([(object(),)], None, "no type"),
         ([("x",)], "long", "not bigint"),
         ([(2**70,)], "long", "not bigint"),
+        ([(1,)], "decimal(5,2)", r"column 'a' .* not decimal"),
+        ([(decimal.Decimal("1E9"),)], "decimal(5,2)", r"column 'a' .* not decimal"),
+        ([(datetime.date(2020, 1, 1),)], "timestamp", r"column 'a' .* not timestamp"),
+        ([("x",)], "binary", r"column 'a' .* not binary"),
+        ([(5,)], "binary", r"column 'a' .* not binary"),
     ],
 )
-def test_values_that_do_not_fit_are_refused_by_the_columns_name(rows, schema, reason):
+def test_values_of_another_type_are_refused_by_the_columns_name(rows, schema, reason):
     struct = None if schema is None else T.StructType().add("a", schema)
-    with pytest.raises(UnsupportedTypeError, match=reason):
+    with pytest.raises(ArgumentTypeError, match=reason):
         session().create_dataframe(rows, struct)
+
+
+@pytest.mark.parametrize("value", [None, []])
+def test_a_type_that_no_value_tells_is_refused_by_the_columns_name(value):
+    with pytest.raises(InvalidPlanError, match="'_1' cannot be told"):
+        session().create_dataframe([(value,)])
 
 
 @pytest.mark.parametrize(
@@ -116,6 +126,11 @@ def test_data_and_schema_that_do_not_match_are_refused(data, schema):
     with pytest.raises(InvalidPlanError) as caught:
         session().create_dataframe(data, schema)
     assert caught.value.remedy
+
+
+def test_a_lazy_frame_is_refused_with_what_to_do():
+    with pytest.raises(InvalidPlanError, match=r"LazyFrame is not computed yet.*collect\(\)"):
+        sent(pl.LazyFrame({"a": [1]}))
 
 
 def test_a_schema_of_another_kind_is_a_type_error():
@@ -160,3 +175,13 @@ def test_data_beyond_the_servers_limit_is_refused_before_all_of_it_is_sent():
     with pytest.raises(InvalidPlanError, match="localRelationSizeLimit"):
         spark.create_dataframe(pa.table({"a": range(100_000)}))
     assert sum(map(len, spark._link.driver.uploads.values())) < 200_000
+
+
+def test_a_moment_of_pandas_is_a_moment_and_not_a_day():
+    schema = infer_schema([(pd.Timestamp("2024-01-01 10:30"),)], ["at"])
+    assert schema.simpleString() == "struct<at:timestamp>"
+
+
+def test_what_is_no_data_is_refused_with_what_data_is():
+    with pytest.raises(TypeError, match=r"create_dataframe\(\) takes rows, .* not 5"):
+        session().create_dataframe(5)

@@ -49,6 +49,19 @@ def test_the_servers_side_of_the_session_is_shown_to_it_from_the_second_call_on(
     assert execute.session_id == version.session_id == session.session_id
 
 
+def test_something_else_is_done_while_the_server_works(server, session):
+    done = threading.Event()
+    server.hooks["AnalyzePlan"] = lambda request, context: done.wait(10) and ()
+    driver = session._link.driver
+
+    def meanwhile():
+        server.wait_for("AnalyzePlan", 2)  # the first was connect()'s
+        done.set()
+
+    run(driver.unary("AnalyzePlan", driver.requests.analyze(spark_version={}), meanwhile=meanwhile))
+    assert done.is_set()
+
+
 def test_releases_arrive_while_a_long_result_is_read(server, session):
     server.batches = [[number] for number in range(25)]
     assert session.sql("select n").to_arrow().num_rows == 25
@@ -151,6 +164,29 @@ def test_ctrl_c_ends_the_operation_at_once(server, session):
     assert time.monotonic() - started < 2
     server.assert_ended(server.requests("ExecutePlan")[0].operation_id)
     assert ended.wait(5), "the stream is still open"
+
+
+def test_what_is_left_early_does_not_ask_for_a_token_again(server):
+    asked = []
+    with sc.connect(server.url(), token=lambda: asked.append(1) or "t") as session:
+        rows = session.sql("select n").iter_rows()
+        next(rows)
+        before = len(asked)
+        rows.close()
+        assert len(asked) == before
+    server.assert_ended(server.requests("ExecutePlan")[0].operation_id)
+
+
+def test_a_token_that_expired_meanwhile_does_not_keep_an_operation_from_being_ended(server):
+    tokens = iter(f"t{number}" for number in range(99))
+    refuse = once(abort(grpc.StatusCode.UNAUTHENTICATED, "token expired"))
+    server.hooks["ReleaseExecute"] = refuse
+    with sc.connect(server.url(), token=lambda: next(tokens)) as session:
+        rows = session.sql("select n").iter_rows()
+        next(rows)
+        rows.close()
+    releases = [headers["authorization"] for name, _, headers in server.calls if name == "ReleaseExecute"]
+    assert releases == ["Bearer t1", "Bearer t2"]
 
 
 def test_a_command_runs_once_and_a_query_not_before_it_is_asked(server, session):

@@ -1,8 +1,11 @@
 import json
 
 import pytest
+from connect_recorder import session
 
 from solstice import errors
+from solstice.connect import functions as F
+from solstice.connect import types as T
 from solstice.connect._errors import error_of
 from solstice.connect._protocol import load_protocol
 from solstice.connect._status import Failure, failure_of
@@ -78,6 +81,7 @@ def test_only_what_may_pass_is_transient(failure, transient):
     [
         (Failure("UNAVAILABLE", "refused"), errors.TransportError),
         (Failure("UNKNOWN", "?"), errors.TransportError),
+        (Failure("RESOURCE_EXHAUSTED", "Received message larger than max (2 vs. 1)"), errors.TransportError),
         (Failure("UNAUTHENTICATED", "no"), errors.AuthenticationError),
         (Failure("PERMISSION_DENIED", "no"), errors.AuthenticationError),
         (Failure("UNIMPLEMENTED", "no"), errors.UnsupportedError),
@@ -113,6 +117,25 @@ def test_the_place_in_the_query_is_kept():
     assert str(error_of(Failure("INTERNAL", text, from_spark=True), address="h")) == text
 
 
+@pytest.mark.parametrize(
+    "place",
+    [
+        "== SQL ==\nselect 1;\n(1 + 2),\n* frm x\n------^^^\nSum(a)\n+ 3",
+        "== SQL (line 2, position 1) ==\nSUM(a)\n^^^^^^\n/ (SUM(a) -\n^^^^^^^^^^^\nSUM(a)) as x\n^^^^^^^",
+        "== SQL of VIEW v (line 2, position 2) ==\n(a /\n ^^^\n0) as x\n^",
+        '== DataFrame ==\n"divide" was called from\n<stdin>:1',
+    ],
+)
+@pytest.mark.parametrize(
+    "after", ["", "\n\tat a.B.c(B.scala:1)", "\n\nJVM stacktrace:\na.B: m", ";\n'Project [*]\n+- X"]
+)
+def test_no_line_of_the_query_is_taken_for_a_plan(place, after):
+    if after.startswith(";") and place.startswith("== SQL ==\n"):
+        return  # of SQL that cannot be read there is no plan
+    text = f"[X] no. SQLSTATE: 1\n{place}"
+    assert str(error_of(Failure("INTERNAL", text + after, from_spark=True), address="h")) == text
+
+
 def test_what_the_server_remembers_completes_the_status():
     details = load_protocol().FetchErrorDetailsResponse(
         root_error_idx=1,
@@ -133,6 +156,23 @@ def test_what_the_server_remembers_completes_the_status():
     assert str(error) == "the whole message"
     assert (error.error_class, error.sql_state, error.fragment) == ("DIVIDE_BY_ZERO", "22012", "1/0")
     assert error.parameters == {"config": "ansi"}
+
+
+def test_the_stack_of_the_server_is_there_for_who_asks():
+    frame = {"declaring_class": "a.B", "method_name": "c", "file_name": "B.scala", "line_number": 7}
+    errors_ = [
+        {"message": "why", "error_type_hierarchy": ["a.Cause", "a.Base"], "stack_trace": [frame], "cause_idx": 1},
+        {"message": "what", "error_type_hierarchy": ["a.Root"], "stack_trace": [frame, frame], "cause_idx": 0},
+    ]
+    details = load_protocol().FetchErrorDetailsResponse(root_error_idx=1, errors=errors_)
+    failure = Failure("INTERNAL", "m", from_spark=True)
+    error = error_of(failure, address="h", details=details)
+    at = "\tat a.B.c(B.scala:7)"
+    assert error.stack_trace == error.getStackTrace() == f"a.Root\n{at}\n{at}\nCaused by: a.Cause: why\n{at}"
+    assert str(error) == "what"
+    assert error_of(failure, address="h").stack_trace is None
+    bare = load_protocol().FetchErrorDetailsResponse(root_error_idx=0, errors=[{"message": "what"}])
+    assert error_of(failure, address="h", details=bare).stack_trace is None
 
 
 @pytest.mark.parametrize(
@@ -195,3 +235,33 @@ def test_pysparks_names_and_accessors():
         assert isinstance(error, name)
     assert (error.getErrorClass(), error.getCondition()) == ("PARSE_SYNTAX_ERROR", "PARSE_SYNTAX_ERROR")
     assert (error.getSqlState(), error.getMessageParameters(), error.getMessage()) == ("42601", {"a": "b"}, "no")
+
+
+def test_a_message_that_is_too_large_names_the_parameter_to_raise():
+    error = error_of(Failure("RESOURCE_EXHAUSTED", "Received message larger than max (2 vs. 1)"), address="host:1")
+    assert "grpc_max_message_size" in error.remedy
+
+
+@pytest.mark.parametrize(
+    ("kind", "refused"),
+    [
+        ("PySparkValueError", lambda df: bool(F.col("a") == 1)),
+        ("PySparkTypeError", lambda df: iter(F.col("a"))),
+        ("PySparkTypeError", lambda df: df.filter(5)),
+        ("PySparkTypeError", lambda df: df.join(5, "id")),
+        ("PySparkTypeError", lambda df: df.withColumn("a", 5)),
+        ("PySparkTypeError", lambda df: df.fillna({"a": None})),
+        ("PySparkTypeError", lambda df: df.fillna(None)),
+        ("PySparkTypeError", lambda df: F.col("a").cast(5)),
+        ("PySparkTypeError", lambda df: F.upper(5)),
+        ("PySparkTypeError", lambda df: df.sparkSession.createDataFrame([(1,), ([1],)])),
+        ("PySparkTypeError", lambda df: df.sparkSession.createDataFrame([("x",)], T.StructType().add("a", "int"))),
+        ("PySparkTypeError", lambda df: df.sparkSession.createDataFrame(5)),
+    ],
+)
+def test_what_the_client_refuses_is_caught_by_pysparks_names(kind, refused):
+    import solstice.connect.errors as pysparks
+
+    with pytest.raises(getattr(pysparks, kind)) as caught:
+        refused(session().range(1))
+    assert isinstance(caught.value, pysparks.PySparkException)

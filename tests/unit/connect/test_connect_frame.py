@@ -46,7 +46,6 @@ def df(spark):
         lambda d: d.repartitionByRange(3),
         lambda d: d.sample(),
         lambda d: d.randomSplit([-1.0, 2.0]),
-        lambda d: d.fillna(None),
         lambda d: d.fillna({}),
         lambda d: d.dropna("some"),
         lambda d: d.replace(1),
@@ -93,6 +92,13 @@ def test_an_attribute_is_a_column_unless_it_is_private(df):
     assert isinstance(df._1, Column)
     for name in ("_private", "__array__", "_repr_mimebundle_", "_ipython_canary_method_should_not_exist_"):
         assert not hasattr(df, name)
+
+
+@pytest.mark.parametrize("name", ["rdd", "write", "mapInPandas"])
+def test_what_pyspark_has_and_this_client_not_is_no_column(df, name):
+    with pytest.raises(AttributeError, match=rf"no attribute '{name}'; a column of that name is df\['{name}'\]"):
+        getattr(df, name)
+    assert isinstance(df[name], Column)
 
 
 def test_columns_refer_to_the_relation_together_with_its_subqueries(spark, df):
@@ -169,3 +175,22 @@ def test_the_server_may_forget_a_checkpoint_that_nothing_here_refers_to(spark, d
     forgotten = [command.relation.relation_id for command in sent if isinstance(command, RemoveCachedRemoteRelation)]
     assert forgotten == ["r1"]
     assert kept._relation.input.relation_id == "r2"
+
+
+def test_two_threads_may_tell_the_server_what_is_forgotten(spark, df, monkeypatch):
+    class TakenMeanwhile(list):
+        def __bool__(self):
+            return True  # as another thread's pop() comes between the question and ours
+
+    async def command(self, command, observations=None):
+        relation = load_protocol().CachedRemoteRelation(relation_id="r")
+        return {"checkpoint_command_result": load_protocol().CheckpointCommandResult(relation=relation)}
+
+    monkeypatch.setattr(Link, "command", command)
+    monkeypatch.setattr(spark._link, "_forgotten", TakenMeanwhile())
+    assert df.checkpoint()._relation.relation_id == "r"
+
+
+def test_a_sample_keeps_its_seed_also_by_name(df):
+    for sample in (df.sample(0.5, 3), df.sample(0.5, seed=3), df.sample(False, 0.5, 3)):
+        assert (sample._relation.upper_bound, sample._relation.seed) == (0.5, 3)

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -167,4 +168,34 @@ def test_a_server_knows_of_its_end_and_of_its_last_words(home):
         assert server.end() == "x | y | the process ended with code 3"
         server.stop()
         assert server.end() is None
+    assert not home.exists()
+
+
+def test_a_server_stops_though_a_forked_child_of_its_owner_lives(home, tmp_path):
+    with subprocess.Popen(command(home, STUBBORN), stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=tmp_path) as own:
+        server = _local.LocalServer(own, home, 1, "t")
+        wait_until((tmp_path / "up").exists, "the server runs")
+        child = os.fork()  # holds what this process holds, as a worker of multiprocessing does
+        if child == 0:
+            signal.pause()
+            os._exit(0)
+        killer = threading.Timer(10, os.kill, (child, signal.SIGKILL))  # then what waits for its end goes on
+        killer.start()
+        try:
+            server.stop()
+            server.stop()
+            assert psutil.Process(child).status() != psutil.STATUS_ZOMBIE
+        finally:
+            killer.cancel()
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+    assert not home.exists()
+
+
+def test_a_server_whose_supervisor_was_killed_can_be_stopped(home):
+    with subprocess.Popen(command(home, STUBBORN), stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=home) as own:
+        server = _local.LocalServer(own, home, 1, "t")
+        own.kill()
+        own.wait()
+        server.stop()
     assert not home.exists()

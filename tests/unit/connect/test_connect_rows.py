@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from solstice.connect import Row, _decode, types
-from solstice.connect._decode import collector_paused, read_batches
+from solstice.connect._collector import collector_paused
+from solstice.connect._decode import read_batches
 from solstice.connect._execution import Batch
 from solstice.connect._protocol import load_protocol
 from solstice.connect._row import row_class
@@ -60,8 +61,18 @@ def test_a_row_without_names_has_positions_only():
 def test_a_wrong_name_lists_the_right_ones():
     with pytest.raises(AttributeError, match=r"'town'; it has: city, size"):
         _ = Row(city=1, size=2).town
-    with pytest.raises(KeyError, match="it has: city"):
+    with pytest.raises(ValueError, match="it has: city"):  # PySpark's is a ValueError too
         _ = Row(city=1)["town"]
+
+
+def test_a_maker_may_be_given_fewer_values_and_not_more():
+    row = Row("a", "b")(1)
+    assert (repr(row), row.as_dict(), row.__fields__, row.a) == ("Row(a=1)", {"a": 1}, ["a", "b"], 1)
+    for use in (lambda: row["b"], lambda: Row("a")(1, 2)):
+        with pytest.raises(ValueError, match=r"no column|does not make"):
+            use()
+    with pytest.raises(AttributeError):
+        _ = row.b
 
 
 def test_rows_inside_rows_become_dicts_on_request():

@@ -2,9 +2,11 @@
 
 import json
 
+import pyspark
 import pyspark.sql.types as official
 import pytest
 
+from solstice.connect import StorageLevel
 from solstice.connect import types as T
 from solstice.connect._protocol import load_protocol
 from solstice.connect._types import decode_type, encode_type
@@ -83,6 +85,26 @@ def test_what_is_not_a_type_is_refused(text):
         T.StructType.fromJson({"type": "struct", "fields": [{"name": "a", "type": text}]})
 
 
+def test_all_types_of_pyspark_are_here():
+    later = {"Geography", "GeographyType", "Geometry", "GeometryType", "VariantVal"}
+    assert set(official.__all__) - later <= set(T.__all__)
+    assert not later & set(T.__all__)
+
+
+@pytest.mark.parametrize("make", SCHEMAS)
+def test_a_schema_made_nullable_is_pysparks(make):
+    ours, theirs = both(make)
+    assert json.loads(ours.toNullable().json()) == json.loads(theirs.toNullable().json())
+    within = T.StructType([T.StructField("a", T.ArrayType(ours, False), False)])
+    assert within.toNullable() == T.StructType().add("a", T.ArrayType(ours.toNullable()))
+
+
+def test_a_field_goes_through_json():
+    ours, theirs = both(lambda m: m.StructField("a", m.ArrayType(m.StringType("UTF8_LCASE"), False), False, {"x": 1}))
+    assert json.loads(ours.json()) == json.loads(theirs.json())
+    assert T.StructField.fromJson(json.loads(ours.json())) == ours
+
+
 def test_wrong_uses_are_type_errors():
     for use in (
         lambda: T.StructField("a", T.LongType),
@@ -91,3 +113,15 @@ def test_wrong_uses_are_type_errors():
     ):
         with pytest.raises(TypeError):
             use()
+
+
+@pytest.mark.parametrize("make", SCHEMAS)
+def test_a_schema_is_shown_as_pyspark_shows_it(make):
+    ours, theirs = both(make)
+    assert repr(ours).replace(", ", ",") == repr(theirs).replace(", ", ",")  # PySpark has no space in a decimal
+
+
+@pytest.mark.parametrize("name", ["NONE", "DISK_ONLY", "MEMORY_ONLY_2", "MEMORY_AND_DISK_DESER", "OFF_HEAP"])
+def test_a_storage_level_is_shown_as_pyspark_shows_it(name):
+    ours, theirs = getattr(StorageLevel, name), getattr(pyspark.StorageLevel, name)
+    assert (repr(ours), str(ours)) == (repr(theirs), str(theirs))

@@ -95,7 +95,7 @@ def test_a_user_without_a_name_is_called_by_number(monkeypatch):
     def no_entry():
         raise KeyError("getpwuid(): uid not found: 12345")
 
-    monkeypatch.setattr(_url.getpass, "getuser", no_entry)
+    monkeypatch.setattr("getpass.getuser", no_entry)
     assert parse_endpoint("sc://host", environ={}).user_id == str(os.getuid())
 
 

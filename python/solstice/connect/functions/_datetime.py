@@ -3,7 +3,7 @@
 from solstice.connect._column import Column, ColumnOrName
 from solstice.connect._expressions import Expression
 from solstice.connect.functions._maker import call, column, value
-from solstice.errors import InvalidPlanError
+from solstice.errors import ArgumentTypeError, InvalidPlanError
 
 TABLE = {
     "add_months(start, months: ColumnOrName | int)": "So many months later.",
@@ -184,7 +184,7 @@ def window(
         slideDuration = windowDuration
     for duration in (windowDuration, slideDuration, startTime):
         if duration is not None and not isinstance(duration, str):
-            raise TypeError(f"window() takes durations as text, for example '10 minutes', not {duration!r}")
+            raise ArgumentTypeError(f"window() takes durations as text, for example '10 minutes', not {duration!r}")
     rest = [value(duration) for duration in (slideDuration, startTime) if duration is not None]
     return call("window", column(timeColumn), value(windowDuration), *rest)
 
@@ -192,5 +192,5 @@ def window(
 def session_window(timeColumn: ColumnOrName, gapDuration: Column | str) -> Column:
     """Windows of time to group by that end when nothing comes for a while."""
     if not isinstance(gapDuration, Column | str):
-        raise TypeError(f"session_window() takes the gap as text, for example '5 minutes', not {gapDuration!r}")
+        raise ArgumentTypeError(f"session_window() takes the gap as text, for example '5 minutes', not {gapDuration!r}")
     return call("session_window", column(timeColumn), value(gapDuration))

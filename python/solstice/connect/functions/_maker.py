@@ -23,7 +23,7 @@ from typing import Any
 from solstice.connect import types
 from solstice.connect._column import Column, ColumnOrName, column_of, expression_of
 from solstice.connect._expressions import Expression, Function, Lambda, LambdaVariable
-from solstice.errors import InvalidPlanError
+from solstice.errors import ArgumentTypeError, InvalidPlanError
 
 _LAMBDA_NAMES = ("x", "y", "z")
 _NUMPY_TYPES: dict[str, types.DataType] = {
@@ -90,7 +90,7 @@ def schema(given: Any) -> Expression:
         return value(given.json())
     if isinstance(given, str | Column):
         return value(given)
-    raise TypeError(f"{given!r} is not a schema; pass a type, its text ('a INT, b STRING'), or a Column")
+    raise ArgumentTypeError(f"{given!r} is not a schema; pass a type, its text ('a INT, b STRING'), or a Column")
 
 
 def function(given: Callable[..., Column]) -> Lambda:

@@ -2,6 +2,7 @@
 
 from solstice.connect._column import Column, ColumnOrName
 from solstice.connect.functions._maker import call, column, value
+from solstice.errors import ArgumentTypeError
 
 TABLE = {
     "abs(col)": "The absolute value.",
@@ -84,6 +85,6 @@ def log(arg1: ColumnOrName | float, arg2: ColumnOrName | None = None) -> Column:
     """The natural logarithm of a column or, of the second argument, the logarithm to the base of the first."""
     if arg2 is None:
         if not isinstance(arg1, str | Column):
-            raise TypeError(f"log({arg1!r}) is not of a column; a constant is lit({arg1!r})")
+            raise ArgumentTypeError(f"log({arg1!r}) is not of a column; a constant is lit({arg1!r})")
         return call("ln", column(arg1))
     return call("log", value(arg1), column(arg2))
