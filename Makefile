@@ -15,6 +15,9 @@ NATIVE := python/solstice/_native.abi3.so
 # The folders are among the sources because deleting a file changes nothing else.
 SOURCES := Cargo.toml Cargo.lock $(shell find crates -type d -o -name '*.rs' -o -name '*.toml')
 
+# What Spark loads in every session: JVMs of tests map it instead of loading it.
+ARCHIVE := target/spark.jsa
+
 export VIRTUAL_ENV := $(CURDIR)/.venv
 export PATH := $(VIRTUAL_ENV)/bin:$(PATH)
 export PYSPARK_PYTHON := $(VIRTUAL_ENV)/bin/python
@@ -33,11 +36,12 @@ demo: build ## install everything and run the whole of Solstice once, small but 
 	@solstice demo
 
 test: build ## install everything and run every check and every test
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint-rust lint-python types test-rust
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-quick test-integration
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint-python types $(ARCHIVE)
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-pubsub test-pubsub-crash test-pipeline lint-rust test-connect test-rust test-rest
 
 ##@ The parts of `make test`
-.PHONY: build lint lint-python lint-rust types test-rust test-quick test-unit test-contract test-integration
+.PHONY: build lint lint-python lint-rust types test-rust test-pubsub test-pubsub-crash test-pipeline test-connect test-rest
+.PHONY: test-unit test-contract test-integration
 build: $(NATIVE) ## .venv with the pinned packages and the native core (release)
 
 lint: lint-python lint-rust ## formatting, ruff, import directions, clippy
@@ -61,37 +65,79 @@ test-rust: $(INSTALLED) ## cargo test
 	$(call say,cargo test)
 	$(CARGO) test --quiet --locked --release --workspace
 
-test-quick: ## the unit and the contract tests; most of what all tests do is waiting, so that two runs fit on two cores
-	@$(MAKE) --no-print-directory test-unit test-contract
+# Most of what tests do is waiting, so that two of these fit on two cores.
+TESTS := $(filter-out %/__pycache__,$(wildcard tests/unit/* tests/contract/* tests/integration/*))
+about = $(foreach test,$(TESTS),$(if $(findstring $1,$(notdir $(test))),$(test)))
+TESTS_OF_PUBSUB_CRASH := $(call about,pubsub_crash)
+TESTS_OF_PUBSUB := $(filter-out $(TESTS_OF_PUBSUB_CRASH),$(call about,pubsub) $(call about,emulator))
+TESTS_OF_PIPELINE := $(call about,pipeline)
+TESTS_OF_CONNECT := $(call about,connect)
+
+test-pubsub: build $(ARCHIVE) ## all tests of solstice.pubsub but the next
+	$(call say,pytest: pubsub)
+	pytest --durations=10 $(TESTS_OF_PUBSUB)
+
+test-pubsub-crash: build $(ARCHIVE) ## every point of the crash matrix once
+	$(call say,pytest: the crash matrix of pubsub)
+	pytest --durations=10 $(TESTS_OF_PUBSUB_CRASH)
+
+test-pipeline: build $(ARCHIVE) ## all tests of solstice.pipeline
+	$(call say,pytest: pipeline)
+	pytest --durations=10 $(TESTS_OF_PIPELINE)
+
+test-connect: build $(ARCHIVE) ## all tests of solstice.connect
+	$(call say,pytest: connect)
+	pytest --durations=10 $(TESTS_OF_CONNECT)
+
+test-rest: build $(ARCHIVE) ## all other tests
+	$(call say,pytest: the rest)
+	pytest --durations=10 $(filter-out $(TESTS_OF_PUBSUB) $(TESTS_OF_PUBSUB_CRASH) $(TESTS_OF_PIPELINE) $(TESTS_OF_CONNECT),$(TESTS))
 
 test-unit: build ## pytest without a JVM
 	$(call say,pytest: unit)
 	pytest tests/unit
 
-test-contract: build ## one suite over every backend of a kind
+test-contract: build $(ARCHIVE) ## one suite over every backend of a kind
 	$(call say,pytest: contract)
 	pytest tests/contract
 
-test-integration: build ## pytest with the real Spark
+test-integration: build $(ARCHIVE) ## pytest with the real Spark
 	$(call say,pytest: integration)
 	pytest tests/integration
 
 ##@ Longer than `make test`
-.PHONY: crash
+.PHONY: crash crash-pipeline test-matrix
 crash: MINUTES ?= 10
 crash: SEED ?= 1
 crash: build ## MINUTES=10 SEED=1: kill, cut and fill everything under Pub/Sub queries; a table, not 0 when a message is lost
 	PYTHONPATH=tests python -m pubsub_crash --minutes $(MINUTES) --seed $(SEED)
 
+crash-pipeline: ROWS ?= 2000000
+crash-pipeline: MINUTES ?= 10
+crash-pipeline: SEED ?= 1
+crash-pipeline: QUEUE ?= both
+crash-pipeline: build ## ROWS=2000000 MINUTES=10 SEED=1 QUEUE=both: kill all that a job is made of; a table, not 0 when a row is lost or doubled
+	PYTHONPATH=tests python -m pipeline_crash --rows $(ROWS) --minutes $(MINUTES) --seed $(SEED) --queue $(QUEUE)
+
+test-matrix: build ## SERVER=sail: the Connect client against Sail, Spark 4.0 and 4.2, Pub/Sub and pipeline on 4.2; a table
+	PYTHONPATH=tests python -m connect_matrix $(SERVER)
+
 ##@ Benchmarks: ours and the peers in one run; benches/results/NAME.json
-.PHONY: bench bench-pubsub bench-pubsub-spark bench-pubsub-soak
-bench: bench-pubsub bench-pubsub-spark ## every benchmark but the soak
+.PHONY: bench bench-pubsub bench-pubsub-spark bench-pubsub-soak bench-connect bench-pipeline
+bench: bench-pubsub bench-pubsub-spark bench-connect bench-pipeline ## every benchmark but the soak
 
 bench-pubsub: build ## receive, publish, project: against the official client, polars, pyarrow
 	PYTHONPATH=tests python benches/pubsub.py
 
 bench-pubsub-spark: build ## the Spark source: against ready Arrow batches and a naive source; idle, latency, growth
 	python benches/pubsub_spark.py
+
+bench-connect: build ## the Spark Connect client: against the official one and pyspark-client-rust
+	PYTHONPATH=tests:tests/integration/connect python benches/connect.py
+
+bench-pipeline: build ## GB=1: Spark to workers, both sources and writers, against parquet by hand; the queues alone
+	python benches/pipeline.py --gb $(or $(GB),1)
+	python benches/pipeline_queue.py
 
 bench-pubsub-soak: MINUTES ?= 30
 bench-pubsub-soak: build ## MINUTES=30 at half the peak rate: memory stays flat
@@ -136,6 +182,10 @@ $(INSTALLED): constraints.txt | preflight
 	python -m pip install --quiet --constraint constraints.txt uv
 	uv pip install --quiet --requirement constraints.txt
 	touch $@
+
+$(ARCHIVE): $(INSTALLED) tests/brief_jvm.py
+	$(call say,a class archive for the JVMs of the tests)
+	PYTHONPATH=python python tests/brief_jvm.py $@
 
 # The core is as old as the moment its build began: a source that changes meanwhile is built the next time.
 $(NATIVE): $(INSTALLED) pyproject.toml $(SOURCES)

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from brief_jvm import BRIEF_JVM, VARIABLE
 from solstice._core.java import spark_environment
 
 
 def pytest_configure() -> None:
-    """A shell starts its background jobs with Ctrl-C ignored, and tests press it."""
+    """A shell starts its background jobs with Ctrl-C ignored, and tests press it. Their JVMs are to start soon."""
+    os.environ.setdefault(VARIABLE, BRIEF_JVM)
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -37,3 +39,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     for query in session.streams.active:
         query.stop()
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka_broker() -> Iterator[Any]:
+    """A real Apache Kafka on loopback, started once for the whole run."""
+    from solstice.testing import KafkaBroker
+
+    with KafkaBroker() as broker:
+        yield broker

@@ -11,6 +11,9 @@ from solstice.cli import _pubsub
 from solstice.cli._demo import demo
 from solstice.cli._doctor import doctor
 from solstice.cli._output import console
+from solstice.cli._pipeline_run import RUN_EXAMPLES
+from solstice.cli._pipeline_run import run as run_file
+from solstice.cli._pipeline_state import STATUS_EXAMPLES, dlq, gc, status
 from solstice.errors import SolsticeError
 
 _EXAMPLES = """Examples:
@@ -18,6 +21,10 @@ _EXAMPLES = """Examples:
 solstice doctor                   is this machine ready?
 
 solstice demo                     events through Pub/Sub, Spark, workers and Connect
+
+solstice run job.py               run a job of stages, or resume it
+
+solstice status                   how far the jobs here are
 
 solstice pubsub emulator          a Pub/Sub server on this machine
 
@@ -40,6 +47,10 @@ def build_app(*, rich_help: bool) -> typer.Typer:
     app.callback(invoke_without_command=True)(_root)
     app.command(epilog="Examples:\n\nsolstice doctor\n\nsolstice doctor --no-spark --json")(doctor)
     app.command(epilog="Examples:\n\nsolstice demo\n\nsolstice demo --events 20000 --output try")(demo)
+    app.command("run", epilog=RUN_EXAMPLES)(run_file)
+    app.command(epilog=STATUS_EXAMPLES)(status)
+    app.add_typer(dlq, name="dlq")
+    app.command(epilog="Example: solstice gc clicks")(gc)
     app.add_typer(_pubsub.app, name="pubsub")
     return app
 

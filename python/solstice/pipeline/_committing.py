@@ -8,14 +8,16 @@
 A crash before 2 leaves a temporary file that nobody names; after 2, the record says what is to be renamed. Only the
 attempt that the record names is ever renamed, so a worker that lost its lease cannot add a second file.
 
-The owner is one sink stage of one job. Others may use the same directory: their temporary files look like garbage from
-here, and may be all that is left of rows that are committed.
+The owner is one sink stage of one job, and its mark is a part of the names of its files. Others may use the same
+directory: their temporary files look like garbage from here, and may be all that is left of rows that are committed.
 """
 
 import errno
+import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 from solstice._core.durable import fsync_directory, make_directories
 from solstice.errors import SinkError
@@ -26,30 +28,38 @@ _TEMPORARY = "_tmp"  # readers of a directory of files skip names that start wit
 _NO_HARD_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
+def owner_mark(owner: str) -> str:
+    """A short name of an owner, for the names of its files."""
+    return hashlib.sha256(owner.encode()).hexdigest()[:8]
+
+
 class CommittingDirectory:
     """An output directory on this machine, as one owner uses it."""
 
     def __init__(self, path: str | Path, owner: str) -> None:
         self._final = Path(path)
         self._temporary = self._final / _TEMPORARY / owner
+        self._mark = owner_mark(owner)
 
-    def write(self, split_id: str, attempt: int, suffix: str, write_file: Callable[[Path], None]) -> Prepared:
-        """Step 1. ``write_file`` fills the path that it is given."""
+    def write(self, split_id: str, attempt: int, suffix: str, write_file: Callable[[IO[bytes]], None]) -> Prepared:
+        """Step 1. ``write_file`` fills the file that it is given."""
         make_directories(self._temporary)
         temporary = self._temporary / f"{split_id}-{attempt}{suffix}"
-        final = self._final / f"{split_id}{suffix}"
+        final = self._final / f"{split_id}-{self._mark}{suffix}"
         if final.exists():
             raise SinkError(
                 f"{final} is there already, and this job has not written it.",
-                remedy="Another job, or this one with another state, wrote there: choose an empty directory.",
+                remedy="Its state was removed without its output: run it with fresh=True, or choose another directory.",
             )
         _faults.reach("sink.start")
-        write_file(temporary)
-        descriptor = os.open(temporary, os.O_RDONLY)
         try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+            with open(temporary, "wb") as file:
+                write_file(file)
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException:
+            temporary.unlink(missing_ok=True)  # on a full disk somebody may need the room
+            raise
         fsync_directory(self._temporary)
         _faults.reach("sink.written")
         return Prepared(split_id, str(temporary), str(final))
@@ -61,8 +71,8 @@ class CommittingDirectory:
         except FileExistsError:
             raise SinkError(
                 f"split {prepared.split_id!r} is committed, but its file {prepared.temporary} cannot become"
-                f" {prepared.final}: another job has written a file of that name in the meantime.",
-                remedy="Move the other job's file away and run this job again; give each job its own directory.",
+                f" {prepared.final}: somebody else has written a file of that name in the meantime.",
+                remedy="Move that file away and run this job again.",
             ) from None
         except FileNotFoundError:
             if not os.path.exists(prepared.final):
@@ -83,6 +93,14 @@ class CommittingDirectory:
             for path in self._temporary.iterdir():
                 path.unlink(missing_ok=True)
             self._temporary.rmdir()
+
+    def remove(self, suffix: str) -> None:
+        """Remove the owner's files, those with final names too."""
+        self.sweep()
+        if self._final.is_dir():
+            for path in self._final.glob(f"*-{self._mark}{suffix}"):
+                path.unlink(missing_ok=True)
+            fsync_directory(self._final)
 
 
 def _rename(temporary: str, final: str) -> None:

@@ -8,6 +8,8 @@ import os
 import signal
 
 VARIABLE = "SOLSTICE_FAULTS"
+# As a split passes them; those of the sink are the steps of the committing protocol.
+POINTS = ("sink.start", "sink.written", "worker.stored", "sink.prepared", "sink.renamed")
 
 
 def reach(point: str) -> None:

@@ -1,30 +1,34 @@
 """A job: stages, and the state that they run on."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from solstice._core.retry import RetryPolicy
-from solstice.errors import ConfigError, PipelineError
+from solstice.errors import ConfigError, JobRunningError, UnknownOptionError
+from solstice.pipeline import _overrides
+from solstice.pipeline._budget import parse_budget
+from solstice.pipeline._file_sink import FileSink
 from solstice.pipeline._paths import absolute_url, local_url
 from solstice.pipeline._progress import JobResult, StageProgress
-from solstice.pipeline._queue import DeadLetter, open_queue
+from solstice.pipeline._queue import DeadLetter, open_queue, queue_url
 from solstice.pipeline._run import JobRun, snapshot
-from solstice.pipeline._sink import ParquetSink
+from solstice.pipeline._runner import RunnerName, check_runner
+from solstice.pipeline._settings import OnError, StageOptions, check_on_error
 from solstice.pipeline._source_master import SourceConfig
 from solstice.pipeline._stage import Stage, check_name
 from solstice.pipeline._state import state_directory
-
-OnError = Literal["continue", "fail"]
 
 
 class Job:
     """Stages that process splits, exactly once, from sources to sinks.
 
     ``state`` holds everything that a run needs to resume; ``queue`` and ``payloads`` are URLs and lie in it by default.
-    ``on_error`` tells what a split does that was given up: the job goes on without it, or fails. A worker that does not
-    renew its lease for ``lease_s`` loses its split to another.
+    ``payload_budget`` bounds the bytes of payloads, a number or ``"4gib"``: sources wait while workers are behind.
+    ``runner`` tells where workers run: in processes of this machine (``"local"``), in threads (``"inprocess"``, for
+    tests), or as actors of a Ray cluster (``"ray"``). ``on_error`` tells what a split does that was given up: the job
+    goes on without it, or fails. A worker that does not renew its lease for ``lease_s`` loses its split to another.
     """
 
     def __init__(
@@ -34,24 +38,39 @@ class Job:
         state: str | Path | None = None,
         queue: str | None = None,
         payloads: str | None = None,
+        payload_budget: int | str | None = None,
+        runner: RunnerName = "local",
         on_error: OnError = "continue",
         lease_s: float = 30.0,
         backoff: RetryPolicy | None = None,
     ) -> None:
+        overrides = _overrides.current()
+        given: dict[str, Any] = {
+            "state": state,
+            "queue": queue,
+            "payloads": payloads,
+            "payload_budget": payload_budget,
+            "runner": runner,
+            "on_error": on_error,
+            "lease_s": lease_s,
+        } | overrides.job
         self.name = check_name("job", name)
-        self.state = Path(state or state_directory(name)).absolute()
-        self.queue = absolute_url(queue or local_url("sqlite", self.state / "queue.db"))
-        self.payloads = absolute_url(payloads or local_url("file", self.state / "payloads"))
-        if on_error not in ("continue", "fail"):
-            raise ConfigError(
-                f"on_error is {on_error!r}.", option="on_error", value=on_error, remedy="Use 'continue' or 'fail'."
-            )
-        self.on_error = on_error
-        self.lease_s = lease_s
+        self.state = Path(given["state"] or state_directory(name)).absolute()
+        self.queue = queue_url(given["queue"] or local_url("sqlite", self.state / "queue.db"), name)
+        self.payloads = absolute_url(given["payloads"] or local_url("file", self.state / "payloads"))
+        self.payload_budget = parse_budget(given["payload_budget"])
+        if given["runner"] not in ("local", "inprocess", "ray"):
+            raise check_runner(given["runner"])
+        self.runner: RunnerName = given["runner"]
+        self.on_error = check_on_error(given["on_error"])
+        self.lease_s: float = given["lease_s"]
         self.backoff = backoff or RetryPolicy(initial_s=0.2, max_s=30.0)
         self.stages: list[Stage] = []
+        self.runs = 0
+        self._stage_overrides = dict(overrides.stages)
         self._run: JobRun | None = None
         self._lock = threading.Lock()
+        overrides.jobs.append(self)
 
     def source(self, config: SourceConfig, *, name: str = "source") -> Stage:
         """Add a source."""
@@ -59,7 +78,7 @@ class Job:
             raise ConfigError(
                 f"{config!r} is not a source.", option="source", remedy="Pass a configuration like SparkSourceV2Config."
             )
-        return self.add_stage(name, work=config, upstream=None)
+        return self.add_stage(name, work=config)
 
     def add_stage(self, name: str, **description: Any) -> Stage:
         """Add a stage under a name that is free: ``map``, ``sink`` and ``source`` call this."""
@@ -71,12 +90,16 @@ class Job:
         self.stages.append(stage)
         return stage
 
+    def stage_options(self, stage: str, options: StageOptions) -> StageOptions:
+        """The options of a stage, with those that ``solstice run --set`` has given for it."""
+        return {**options, **self._stage_overrides.get(stage, {})}  # type: ignore[typeddict-item]
+
     def _refuse_a_shared_directory(self, sink: Stage) -> None:
-        """Two sinks of one upstream would write files of the same names."""
+        """Two sinks of one upstream would write the same rows there twice."""
         for stage in self.stages:
             if (
-                isinstance(sink.work, ParquetSink)
-                and isinstance(stage.work, ParquetSink)
+                isinstance(sink.work, FileSink)
+                and isinstance(stage.work, FileSink)
                 and sink.work.path.resolve() == stage.work.path.resolve()
             ):
                 raise ConfigError(
@@ -86,16 +109,43 @@ class Job:
                     remedy="Give each sink a directory of its own.",
                 )
 
-    def run(self, on_progress: Callable[[list[StageProgress]], None] | None = None) -> JobResult:
+    def run(
+        self,
+        on_progress: Callable[[list[StageProgress]], None] | None = None,
+        *,
+        fresh: bool | None = None,
+        show_progress: bool | None = None,
+    ) -> JobResult:
         """Run until everything is processed, or, for a stream, until stopped. After a crash or a stop: resume.
 
-        ``on_progress`` is called about twice a second, in this thread. In the main thread, Ctrl-C is ``stop()``, and a
-        second one ``stop(drain=False)``.
+        ``fresh`` starts over instead: everything that earlier runs left is removed first, queue, payloads, checkpoints
+        and the files that the job's own file sinks wrote; never a file of somebody else.
+
+        ``on_progress`` is called about twice a second, in this thread. ``show_progress`` draws bars on the terminal; by
+        default if there is one and no ``on_progress``. In the main thread, Ctrl-C is ``stop()``, and a second one
+        ``stop(drain=False)``.
         """
+        overrides = _overrides.current()
+        for stage in self._stage_overrides.keys() - {stage.name for stage in self.stages}:
+            raise UnknownOptionError(
+                f"job {self.name!r} has no stage {stage!r}.",
+                option="--set",
+                value=stage,
+                remedy=f"Its stages are {', '.join(one.name for one in self.stages)}.",
+            )
+        shown = overrides.show_progress if show_progress is None else show_progress
+        if shown is None and on_progress is not None:
+            shown = False
         with self._lock:
             if self._run is not None:
-                raise PipelineError(f"job {self.name!r} is running already.", remedy="Wait for it, or stop() it.")
-            run = self._run = JobRun(self, on_progress)
+                raise JobRunningError(f"job {self.name!r} is running already.", remedy="Wait for it, or stop() it.")
+            run = self._run = JobRun(
+                self,
+                on_progress,
+                fresh=overrides.fresh if fresh is None else fresh,
+                show_progress=shown,
+            )
+        self.runs += 1
         try:
             return run.run()
         finally:
@@ -126,6 +176,17 @@ class Job:
         queue = open_queue(self.queue)
         try:
             return queue.dead_letters()
+        finally:
+            queue.close()
+
+    def replay(self, letters: Sequence[DeadLetter] | None = None) -> int:
+        """Give dead letters (all of them by default) back to their stages; returns how many.
+
+        A run that is going on takes them, or, if it is about to end, the next one.
+        """
+        queue = open_queue(self.queue)
+        try:
+            return queue.replay(queue.dead_letters() if letters is None else letters)
         finally:
             queue.close()
 

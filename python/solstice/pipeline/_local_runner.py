@@ -15,8 +15,10 @@ from typing import IO
 
 from solstice.errors import PipelineError
 from solstice.pipeline import _closures
+from solstice.pipeline._rate_limit import FileRateLimiter, RateLimiter
+from solstice.pipeline._runner import Runner, WorkerHandle
 from solstice.pipeline._worker import WorkerSpec
-from solstice.pipeline._worker_process import EXIT_FENCED, LENGTH, READY, STOP
+from solstice.pipeline._worker_process import EXIT_FENCED, EXIT_GAVE_UP, LENGTH, READY, STOP
 
 _PACKAGES = str(Path(__file__).parents[2])
 _COMMAND = """import sys
@@ -26,11 +28,26 @@ sys.exit(main(int(sys.argv[2])))
 """
 
 
-class WorkerProcess:
+class LocalRunner(Runner):
+    """Starts worker processes on this machine."""
+
+    def __init__(self, state: Path) -> None:
+        self._state = state
+
+    def start(self, spec: WorkerSpec) -> "WorkerProcess":
+        """Start one."""
+        return WorkerProcess(spec)
+
+    def limiter(self, stage: str) -> RateLimiter:
+        """A rate that is kept in the state directory."""
+        return FileRateLimiter(self._state / f"rate-{stage}")
+
+
+class WorkerProcess(WorkerHandle):
     """One worker process. It dies with the thread that started it, which therefore has to outlive it."""
 
     def __init__(self, spec: WorkerSpec) -> None:
-        self.worker = spec.worker
+        super().__init__(spec.worker)
         body = pickle.dumps((sys.path, _closures.dumps(spec)))
         # Memory and not a pipe: it holds a report of any size, and reading it waits for nobody who inherited it.
         self._report = os.memfd_create(f"solstice-report-{spec.worker}")
@@ -44,7 +61,6 @@ class WorkerProcess:
         except BaseException:
             os.close(self._report)
             raise
-        self.ready = False
         self._stdin: IO[bytes] | None = self._process.stdin
         self._send(LENGTH.pack(len(body)) + body)
 
@@ -67,6 +83,10 @@ class WorkerProcess:
     def ending(self) -> str:
         """How the process ended, in words; after ``close``."""
         status = self._process.returncode
+        if status == EXIT_GAVE_UP:
+            return "a split that it was stuck with"
+        if status == -signal.SIGALRM:
+            return "a split that was stuck past its time-out"
         return f"signal {-status} ({signal.strsignal(-status)})" if status < 0 else f"status {status}"
 
     def stop(self) -> None:
@@ -93,6 +113,8 @@ class WorkerProcess:
             file.seek(0)
             report = file.read()
         self.ready = report.startswith(READY)
+        self.at_fault = self._process.returncode != EXIT_GAVE_UP
+        self.orderly = self._process.returncode == 0 and self.ready
         if self._stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self._stdin.close()

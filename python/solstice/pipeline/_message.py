@@ -1,25 +1,30 @@
 """What travels through a queue: never the data, only where it is."""
 
-import json
 import time
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from solstice.errors import QueueError
 
 
 @dataclass(frozen=True)
 class PayloadRef:
-    """Where a payload is, and how to tell that it is whole. ``key`` alone finds it too, without that check."""
+    """Where a payload is, and how to tell that it is whole. ``key`` alone finds it too, without that check.
+
+    ``arrow_schema`` is for files whose own types say less, as parquet does.
+    """
 
     key: str
     uri: str
     bytes: int
     checksum: str
+    arrow_schema: str = ""
 
 
-@dataclass(frozen=True)
-class QueueMessage:
+class QueueMessage(msgspec.Struct, frozen=True):
     """One split, announced. An empty ``payload_key`` marks a source message: the worker has to read the split itself.
 
     ``metadata`` holds ``source_stage`` and ``num_records`` always, and for a message with a payload ``uri, bytes,
@@ -29,44 +34,30 @@ class QueueMessage:
     message_id: str
     split_id: str
     payload_key: str
-    metadata: dict[str, Any] = field(default_factory=dict)
-    timestamp: float = field(default_factory=time.time)
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
+    timestamp: float = msgspec.field(default_factory=time.time)
 
     def to_json(self) -> str:
         """The message on the wire; the order of the fields is part of the format."""
-        fields = {
-            "message_id": self.message_id,
-            "split_id": self.split_id,
-            "payload_key": self.payload_key,
-            "metadata": self.metadata,
-            "timestamp": self.timestamp,
-        }
-        return json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
+        return _encoder.encode(self).decode()
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "QueueMessage":
-        """Read a message; fields of a later version are ignored, a missing one is refused."""
+        """Read a message; fields of a later version are ignored, a missing id or key is refused."""
         try:
-            fields = json.loads(text)
-            return cls(
-                message_id=fields["message_id"],
-                split_id=fields["split_id"],
-                payload_key=fields["payload_key"],
-                metadata=fields["metadata"],
-                timestamp=fields["timestamp"],
-            )
-        except (ValueError, KeyError, TypeError) as error:
-            raise QueueError(f"not a queue message ({type(error).__name__}: {error}): {text[:200]!r}") from error
+            return _decoder.decode(text)
+        except msgspec.MsgspecError as error:
+            raise QueueError(f"not a queue message ({error}): {text[:200]!r}") from error
 
     @property
     def ref(self) -> PayloadRef | None:
         """Where the payload is; None for a source message."""
-        if not self.payload_key:
-            return None
-        metadata = self.metadata
-        return PayloadRef(
-            self.payload_key, metadata.get("uri", ""), metadata.get("bytes", 0), metadata.get("checksum", "")
-        )
+        return payload_ref(self.payload_key, self.metadata) if self.payload_key else None
+
+    @property
+    def stored_key(self) -> str:
+        """The payload that goes when the split is settled: its own, or the one that a source message leads to."""
+        return self.payload_key or str(self.metadata.get("stored_key", ""))
 
     @property
     def num_records(self) -> int:
@@ -77,3 +68,18 @@ class QueueMessage:
     def payload_bytes(self) -> int:
         """How large the payload is in the store."""
         return int(self.metadata.get("bytes", 0))
+
+
+def payload_ref(key: str, metadata: Mapping[str, Any]) -> PayloadRef:
+    """The reference that the metadata of a message describes."""
+    return PayloadRef(
+        key,
+        metadata.get("uri", ""),
+        metadata.get("bytes", 0),
+        metadata.get("checksum", ""),
+        metadata.get("arrow_schema", ""),
+    )
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(QueueMessage)

@@ -1,5 +1,6 @@
 """Paths of the URLs that name a place on this machine."""
 
+import re
 from pathlib import Path
 from urllib.parse import quote
 
@@ -9,7 +10,7 @@ from solstice._core.urls import parse_url
 def local_path(url: str) -> Path:
     """The path of ``file:///absolute/path`` or ``sqlite://relative/path``."""
     parsed = parse_url(url)
-    return Path(parsed.host + parsed.path)
+    return Path(parsed.addresses + parsed.path)
 
 
 def local_url(scheme: str, path: str | Path) -> str:
@@ -22,4 +23,5 @@ def absolute_url(url: str) -> str:
     parsed = parse_url(url)
     if parsed.scheme not in ("file", "sqlite"):
         return url
-    return local_url(parsed.scheme, local_path(url))
+    parameters = re.search(r"[;?].*", url)
+    return local_url(parsed.scheme, local_path(url)) + (parameters[0] if parameters else "")

@@ -4,18 +4,21 @@ A topic holds what one stage produced. A group is one stage that consumes it; ea
 is *settled* by a group when it was committed or went to the dead letters, and that happens once.
 """
 
+import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from solstice._core.urls import parse_url
-from solstice.errors import ConfigError
+from solstice.errors import ConfigError, LeaseLostError, StreamResetError
 from solstice.pipeline._message import QueueMessage
+from solstice.pipeline._paths import absolute_url
 
 
-@dataclass(frozen=True)
-class Delivery:
+class Delivery(msgspec.Struct, frozen=True):
     """A message in the hands of one worker. ``attempt`` counts deliveries, ``failures`` those that ended badly."""
 
     topic: str
@@ -35,12 +38,35 @@ class Prepared:
     final: str
 
 
+class Settled(msgspec.Struct, frozen=True):
+    """A delivery that is done, and what it was turned into."""
+
+    delivery: Delivery
+    produced: Sequence[QueueMessage] = ()
+    prepared: Sequence[Prepared] = ()
+
+
 @dataclass(frozen=True)
 class Settlement:
-    """What a settling transaction gave: the next delivery, and the messages whose payloads nobody needs any more."""
+    """What a settling transaction gave: the next delivery, and the messages whose payloads nobody needs any more.
+
+    Where several groups consume a topic a queue need not know who was the last: then the sweep finds the payload.
+    """
 
     next: Delivery | None
     released: list[QueueMessage] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Settlements:
+    """The same for several deliveries at once."""
+
+    next: list[Delivery]
+    released: list[QueueMessage]
+
+    def single(self) -> Settlement:
+        """As the settlement of one."""
+        return Settlement(self.next[0] if self.next else None, self.released)
 
 
 @dataclass(frozen=True)
@@ -64,6 +90,26 @@ class BatchRecord:
     fingerprint: str
     partitions: int
     target_split_bytes: int
+
+
+@dataclass(frozen=True)
+class WrittenPartition:
+    """A partition whose splits are stored and not visible yet."""
+
+    partition: int
+    writer: str
+    messages: Sequence[QueueMessage]
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """Payload bytes of the whole job: announced and not settled by every group, and stored but not announced yet.
+
+    Dead letters are in neither, nor is a topic that nobody consumes: waiting would make neither of them less.
+    """
+
+    visible_bytes: int = 0
+    hidden_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -97,10 +143,27 @@ class Consumer(ABC):
     """One worker's view of a topic. Not for use by several threads, except ``extend`` and ``close``."""
 
     @abstractmethod
-    def take(self) -> Delivery | None:
-        """The next message, or None when there is none now."""
+    def take_many(self, limit: int) -> list[Delivery]:
+        """Up to ``limit`` messages; fewer, or none, when there are no more now.
+
+        A message that was in the hands of a worker that died comes alone, so that it is known who kills workers.
+        """
 
     @abstractmethod
+    def settle_many(
+        self, results: Sequence[Settled], *, to: str = "", done: Sequence[str] = (), take: int = 0
+    ) -> Settlements:
+        """Commit deliveries with what they produced (``to`` a topic), and take up to ``take`` more: one transaction.
+
+        Their ``prepared`` files are recorded and the ``done`` ones (by split) forgotten in it. Raises LeaseLostError,
+        with nothing done, when one of the deliveries was given to another worker.
+        """
+
+    def take(self) -> Delivery | None:
+        """The next message, or None when there is none now."""
+        deliveries = self.take_many(1)
+        return deliveries[0] if deliveries else None
+
     def settle(
         self,
         delivery: Delivery,
@@ -111,11 +174,8 @@ class Consumer(ABC):
         done: Sequence[str] = (),
         take: bool = True,
     ) -> Settlement:
-        """Commit a delivery together with what it ``produced`` (``to`` a topic), and take the next: one transaction.
-
-        ``prepared`` files are recorded and the ``done`` ones (by split) forgotten in it. Raises LeaseLostError, with
-        nothing done, when the delivery was given to another worker.
-        """
+        """``settle_many`` of one."""
+        return self.settle_many([Settled(delivery, produced, prepared)], to=to, done=done, take=int(take)).single()
 
     @abstractmethod
     def fail(
@@ -137,7 +197,7 @@ class Consumer(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give up the connection; what is held stays held until its lease ends."""
+        """Give up the connection; what is held comes again when its lease ends, or before."""
 
 
 class Queue(ABC):
@@ -168,8 +228,8 @@ class Queue(ABC):
         """Announce a writer before it writes its first payload."""
 
     @abstractmethod
-    def extend_writer(self, writer: str, lease_s: float) -> None:
-        """Renew a writer's lease; raises LeaseLostError when it was fenced."""
+    def extend_writer(self, writer: str, lease_s: float, hidden_bytes: int | None = None) -> None:
+        """Renew a writer's lease, and tell how much it has stored so far; raises LeaseLostError when it was fenced."""
 
     @abstractmethod
     def withdraw_writer(self, writer: str, *, at_fault: bool = True) -> bool:
@@ -218,6 +278,13 @@ class Queue(ABC):
         """
 
     @abstractmethod
+    def publish_batch(self, stage: str, batch_id: str, partitions: Sequence[WrittenPartition]) -> bool:
+        """Make partitions visible, all in one transaction, and end their writers. False, with nothing done, if any is.
+
+        Raises LeaseLostError when a writer was fenced.
+        """
+
+    @abstractmethod
     def publish_stream_batch(
         self,
         stage: str,
@@ -253,16 +320,47 @@ class Queue(ABC):
         """Counters of a group, kept by its transactions."""
 
     @abstractmethod
+    def backlog(self) -> Backlog:
+        """How many payload bytes there are, from the counters of topics, groups and live writers."""
+
+    @abstractmethod
     def dead_letters(self) -> list[DeadLetter]:
         """All dead letters, oldest first."""
+
+    @abstractmethod
+    def replay(self, letters: Sequence[DeadLetter]) -> int:
+        """Give dead letters back to the groups that buried them, as if they had never failed; returns how many.
+
+        All or none, and each once: one that is no dead letter any more is left out.
+        """
+
+    # --- the end of everything -------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def remove(self) -> None:
+        """Remove all topics and all that is known of the job, and give up the connection."""
+
+
+def queue_url(url: str, job: str) -> str:
+    """The queue of a job: a cluster that many jobs share is told by the path of its URL whose queue is meant."""
+    parsed = parse_url(url)
+    if parsed.scheme != "kafka" or parsed.path.strip("/"):
+        return absolute_url(url)
+    place, *params = re.split(r"(?=[;?])", url, maxsplit=1)
+    return f"{place.rstrip('/')}/{job}{''.join(params)}"
 
 
 def open_queue(url: str) -> Queue:
     """Connect to the queue that a URL names; an embedded one is created."""
-    if parse_url(url).scheme == "sqlite":
+    scheme = parse_url(url).scheme
+    if scheme == "sqlite":
         from solstice.pipeline._sqlite_queue import SqliteQueue
 
         return SqliteQueue(url)
+    if scheme == "kafka":
+        from solstice.pipeline._kafka_queue import KafkaQueue
+
+        return KafkaQueue(url)
     raise _unknown(url)
 
 
@@ -271,12 +369,64 @@ def open_consumer(url: str, topic: str, group: str, owner: str, *, retries: int,
 
     A message that failed more than ``retries`` times goes to the dead letters.
     """
-    if parse_url(url).scheme == "sqlite":
+    scheme = parse_url(url).scheme
+    if scheme == "sqlite":
         from solstice.pipeline._sqlite_consumer import SqliteConsumer
 
         return SqliteConsumer(url, topic, group, owner, retries=retries, lease_s=lease_s)
+    if scheme == "kafka":
+        from solstice.pipeline._kafka_consumer import KafkaConsumer
+
+        return KafkaConsumer(url, topic, group, owner, retries=retries, lease_s=lease_s)
     raise _unknown(url)
 
 
 def _unknown(url: str) -> ConfigError:
-    return ConfigError(f"no queue is known for {url!r}.", option="queue", value=url, remedy="Use sqlite:///a/file.")
+    return ConfigError(
+        f"no queue is known for {url!r}.",
+        option="queue",
+        value=url,
+        remedy="Use sqlite:///a/file or kafka://host:9092.",
+    )
+
+
+# --- what every backend says in the same words -----------------------------------------------------------------------
+
+WORKER_DIED = "the worker died, or did not renew its lease, while it had the split"
+
+
+def fenced(writer: str) -> LeaseLostError:
+    """A writer was fenced: its payloads may be deleted already."""
+    return LeaseLostError(
+        f"writer {writer} was fenced: its lease had ended, or its job was started again.",
+        remedy="Nothing is lost: what it wrote is written again.",
+    )
+
+
+def lease_lost(delivery: Delivery, owner: str) -> LeaseLostError:
+    """A delivery is another's by now."""
+    return LeaseLostError(
+        f"split {delivery.message.split_id!r} is no longer held by {owner}: its lease had ended.",
+        remedy="Nothing is lost: the split was given to another worker.",
+    )
+
+
+def check_stream_batch(stage: str, stream_id: str, known: tuple[str, int], offered: tuple[str | None, int]) -> bool:
+    """Whether (query, batch) is the next of a stream; False if it is there. Raises StreamResetError for a gap."""
+    (known_query, last), (query_id, batch) = known, offered
+    # A batch without tasks has nobody who could tell the query; it has no rows to lose either.
+    if query_id and known_query and query_id != known_query:
+        raise StreamResetError(
+            f"stream {stream_id!r} of stage {stage!r} was written by query {known_query} up to batch {last},"
+            f" and now query {query_id} writes batch {batch}: the checkpoint was reset.",
+            remedy="Restore the checkpoint of that query; or, to read the source anew, give the stream "
+            "another streamId and expect what is there already to come twice.",
+        )
+    if batch > last + 1:
+        raise StreamResetError(
+            f"stream {stream_id!r} of stage {stage!r} has batches up to {last}, and now comes batch {batch}:"
+            " the queue or the checkpoint was replaced, and rows in between would be lost.",
+            remedy="Restore the queue that belongs to this checkpoint; or start with a new checkpoint "
+            "and another streamId.",
+        )
+    return batch == last + 1

@@ -8,19 +8,23 @@ from pathlib import Path
 
 from solstice.errors import PipelineError
 from solstice.pipeline._operator import OperatorConfig
+from solstice.pipeline._split import Split, SplitPayload
+
+BATCH_ID = "0"  # a source that the job itself reads is one batch
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class SourceContext:
-    """Where a source writes to, and where it may keep what it needs to resume."""
+    """Where a source writes to, how many bytes may lie there, and where it may keep what it needs to resume."""
 
     job: str
     stage: str
     queue: str
     payloads: str
     state: Path
+    payload_budget: int | None = None
 
 
 class SourceConfig(OperatorConfig, ABC):
@@ -32,6 +36,18 @@ class SourceConfig(OperatorConfig, ABC):
     @abstractmethod
     def master(self, context: SourceContext) -> "SourceMaster":
         """The master that reads this source into a stage."""
+
+    def source(self, payloads: str) -> "Source | None":
+        """What workers read source messages with; None if every message of this source has a payload."""
+        return None
+
+
+class Source(ABC):
+    """The side of a source that runs in the workers of the next stage. It is pickled to them."""
+
+    @abstractmethod
+    def read(self, split: Split) -> SplitPayload | None:
+        """The rows of a split that a source message names; None if they are not there."""
 
 
 class SourceMaster(ABC):
@@ -74,6 +90,11 @@ class SourceMaster(ABC):
     @abstractmethod
     def read(self) -> None:
         """Read all of the source, or until ``self._stop`` is set."""
+
+    def pause(self, seconds: float) -> None:
+        """Sleep; raises PipelineError when the source is stopped meanwhile, so that it does not wait for ever."""
+        if self._stop.wait(seconds):
+            raise PipelineError(f"source {self.context.stage!r} was stopped while it waited for room.")
 
     def _guarded(self) -> None:
         try:

@@ -12,9 +12,11 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from solstice._core.arrow import to_arrow_schema
 from solstice._core.options import Option, OptionTable, OptionValues, size_bytes, text
+from solstice.pipeline._budget import budget_bytes
 from solstice.pipeline._paths import absolute_url, local_url
-from solstice.pipeline._queue import Queue, open_queue
+from solstice.pipeline._queue import Queue, open_queue, queue_url
 from solstice.pipeline._spark_tasks import TaskOutput, WriteTarget, write_batch_partition, write_stream_partition
 from solstice.pipeline._stage import check_name
 from solstice.pipeline._state import state_directory
@@ -34,6 +36,12 @@ OPTIONS = OptionTable(
         Option("streamId", text(), "Names a stream: its batches are taken once and in sequence.", default="default"),
         Option("batch", text(), "Names a batch write: a repeated partition of it is discarded. Default: a new name."),
         Option("targetSplitBytes", size_bytes(minimum=1), "Size of a split.", default="32mib", unit="bytes"),
+        Option(
+            "payloadBudget",
+            size_bytes(minimum=1),
+            "Payload bytes of the job beyond which tasks wait for its workers. Default: as for a job.",
+            unit="bytes",
+        ),
     ],
 )
 
@@ -64,10 +72,12 @@ class SolsticeDataSource(DataSource):  # type: ignore[misc]
         """The writer of a batch."""
         # One writer object serves all tasks of a write, so this names the write.
         batch_id = self._values["batch"] or uuid.uuid4().hex[:12]
+        to_arrow_schema(schema)  # refuses, with the column, what has no Arrow type
         return SplitBatchWriter(_target(self._values), check_name("batch", batch_id))
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> "SplitStreamWriter":
         """The writer of a stream."""
+        to_arrow_schema(schema)
         return SplitStreamWriter(_target(self._values), check_name("streamId", self._values["streamId"]))
 
 
@@ -80,7 +90,7 @@ class SplitBatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> CommitMessage:
         """In a task."""
-        return CommitMessage(write_batch_partition(self._target, self._batch_id, iterator))
+        return CommitMessage(write_batch_partition(self._target, self._batch_id, "task", iterator))
 
     def commit(self, messages: Sequence[Any]) -> None:
         """In the driver. There is nothing left to do, and whether more writes follow only the caller knows."""
@@ -141,9 +151,11 @@ def _outputs(messages: Sequence[Any]) -> list[TaskOutput]:
 
 def _target(values: OptionValues) -> WriteTarget:
     state = state_directory(check_name("job", values["job"]))
+    payloads = absolute_url(values["payloads"] or local_url("file", state / "payloads"))
     return WriteTarget(
         check_name("stage", values["stage"]),
-        absolute_url(values["queue"] or local_url("sqlite", state / "queue.db")),
-        absolute_url(values["payloads"] or local_url("file", state / "payloads")),
+        queue_url(values["queue"] or local_url("sqlite", state / "queue.db"), values["job"]),
+        payloads,
         values["targetSplitBytes"],
+        budget_bytes(values["payloadBudget"], open_store(payloads)),
     )

@@ -1,13 +1,17 @@
 """What runs in Spark's Python workers: one partition, written as splits."""
 
+import contextlib
+import gc
+import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from solstice.errors import PipelineError
 from solstice.pipeline._message import QueueMessage
-from solstice.pipeline._queue import Queue, open_queue
-from solstice.pipeline._split_writer import Heartbeat, SplitWriter
+from solstice.pipeline._queue import open_queue
+from solstice.pipeline._split_writer import BATCH_COMMIT_S, STREAM_COMMIT_S, Heartbeat, SplitWriter
 from solstice.pipeline._store import open_store
 
 if TYPE_CHECKING:
@@ -18,6 +22,13 @@ if TYPE_CHECKING:
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 
+# When the splits of a batch can be seen by workers: when their task is done, or when all are.
+Visibility = Literal["task", "job"]
+
+OUTPUT_SCHEMA = "output string"
+
+_frozen_in = 0
+
 
 @dataclass(frozen=True)
 class WriteTarget:
@@ -27,33 +38,48 @@ class WriteTarget:
     queue: str
     payloads: str
     target_split_bytes: int
+    budget_bytes: int | None = None
 
 
 @dataclass(frozen=True)
 class TaskOutput:
-    """What a task has written. ``visible`` says whether its attempt was the first; a stream's becomes so later."""
+    """What a task has written; ``messages`` are left out when they are in the queue already."""
 
     partition: int
     writer: str
+    stored_bytes: int
     messages: list[QueueMessage]
-    visible: bool
     query_id: str | None = None
 
+    def to_json(self) -> str:
+        """As a task returns it to the driver."""
+        fields = vars(self) | {"messages": [message.to_json() for message in self.messages]}
+        return json.dumps(fields)
 
-def write_batch_partition(target: WriteTarget, batch_id: str, batches: "Iterator[pa.RecordBatch]") -> TaskOutput:
-    """Write a partition of a batch and make it visible at once."""
+    @classmethod
+    def from_json(cls, text: str) -> "TaskOutput":
+        """As the driver reads it."""
+        fields = json.loads(text)
+        return cls(**fields | {"messages": [QueueMessage.from_json(message) for message in fields["messages"]]})
+
+
+def write_batch_partition(
+    target: WriteTarget, batch_id: str, visibility: Visibility, batches: "Iterator[pa.RecordBatch]"
+) -> TaskOutput:
+    """Write a partition of a batch, and make it visible at once or leave that to the driver."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    queue = open_queue(target.queue)
-    try:
-        with _writer(target, queue, batch_id, context) as writer:
-            with Heartbeat(target.queue, writer.writer):
-                writer.write(batches)
-            visible = writer.publish()
-            return TaskOutput(context.partitionId(), writer.writer, writer.messages, visible)
-    finally:
-        queue.close()
+    with _writer(target, batch_id, context) as writer:
+        with Heartbeat(target.queue, writer.writer):
+            writer.write(batches)
+        messages: list[QueueMessage] = []
+        if visibility == "task":
+            writer.publish()
+        else:
+            writer.hand_over(BATCH_COMMIT_S)
+            messages = writer.messages
+        return TaskOutput(context.partitionId(), writer.writer, writer.stored_bytes, messages)
 
 
 def write_stream_partition(target: WriteTarget, stream_id: str, batches: "Iterator[pa.RecordBatch]") -> TaskOutput:
@@ -67,32 +93,46 @@ def write_stream_partition(target: WriteTarget, stream_id: str, batches: "Iterat
             f"this Spark does not tell a task its streaming query ({_QUERY_ID}={query_id!r}, {_BATCH_ID}={batch!r}).",
             remedy="Use pyspark 4.2 or newer, and no foreachBatch around the write.",
         )
-    queue = open_queue(target.queue)
-    try:
-        with _writer(target, queue, f"{stream_id}-{batch}", context) as writer:
-            with Heartbeat(target.queue, writer.writer):
-                writer.write(batches)
-            writer.hand_over()
-            return TaskOutput(context.partitionId(), writer.writer, writer.messages, False, query_id)
-    finally:
-        queue.close()
+    with _writer(target, f"{stream_id}-{batch}", context) as writer:
+        with Heartbeat(target.queue, writer.writer):
+            writer.write(batches)
+        writer.hand_over(STREAM_COMMIT_S)
+        return TaskOutput(context.partitionId(), writer.writer, writer.stored_bytes, writer.messages, query_id)
 
 
-def map_in_arrow(target: WriteTarget, batch_id: str, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-    """``write_batch_partition`` in the form that ``DataFrame.mapInArrow`` calls."""
+def map_in_arrow(
+    target: WriteTarget, batch_id: str, visibility: Visibility, batches: "Iterator[pa.RecordBatch]"
+) -> "Iterator[pa.RecordBatch]":
+    """``write_batch_partition`` in the form that ``DataFrame.mapInArrow`` calls, with rows of ``OUTPUT_SCHEMA``."""
     import pyarrow as pa
 
-    output = write_batch_partition(target, batch_id, batches)
-    yield pa.record_batch({"partition": pa.array([output.partition], pa.int64())})
+    output = write_batch_partition(target, batch_id, visibility, batches)
+    yield pa.record_batch({"output": pa.array([output.to_json()])})
 
 
-def _writer(target: WriteTarget, queue: Queue, batch_id: str, context: "TaskContext") -> SplitWriter:
-    return SplitWriter(
-        queue,
-        open_store(target.payloads),
-        stage=target.stage,
-        batch_id=batch_id,
-        partition=context.partitionId(),
-        attempt=context.attemptNumber() + 1,
-        target_split_bytes=target.target_split_bytes,
-    )
+@contextlib.contextmanager
+def _writer(target: WriteTarget, batch_id: str, context: "TaskContext") -> Iterator[SplitWriter]:
+    _freeze_once()
+    with (
+        contextlib.closing(open_queue(target.queue)) as queue,
+        contextlib.closing(open_store(target.payloads)) as store,
+        SplitWriter(
+            queue,
+            store,
+            stage=target.stage,
+            batch_id=batch_id,
+            partition=context.partitionId(),
+            attempt=context.attemptNumber() + 1,
+            target_split_bytes=target.target_split_bytes,
+            budget_bytes=target.budget_bytes,
+        ) as writer,
+    ):
+        yield writer
+
+
+def _freeze_once() -> None:
+    """Spark collects garbage after every task; what is imported by now is none, and looking through it takes 40 ms."""
+    global _frozen_in
+    if _frozen_in != os.getpid():
+        _frozen_in = os.getpid()
+        gc.freeze()

@@ -1,10 +1,13 @@
 """A split (which piece of the data) and its payload (the rows)."""
 
+import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_MAX_PARENT = 100
 
 
 def source_split_id(stage: str, batch_id: str, partition: int, index: int) -> str:
@@ -13,7 +16,13 @@ def source_split_id(stage: str, batch_id: str, partition: int, index: int) -> st
 
 
 def derived_split_id(parent: str, stage: str, index: int) -> str:
-    """The name of the ``index``-th split that ``stage`` makes of ``parent``: it shows the lineage."""
+    """The name of the ``index``-th split that ``stage`` makes of ``parent``: it shows the lineage.
+
+    It becomes a part of file names, so a lineage that is too long for one gives way to its digest; ``Split.parents``
+    has it whole, a step at a time.
+    """
+    if len(parent) > _MAX_PARENT:
+        parent = hashlib.sha256(parent.encode()).hexdigest()[:16]
     return f"{parent}.{stage}-{index}"
 
 
@@ -22,13 +31,20 @@ class Split:
     """A piece of the data on its way through a stage.
 
     ``split_id`` is the same in every attempt, which makes it an idempotency key for calls to the outside; ``attempt``
-    counts the deliveries, from 1. No order between splits is promised.
+    counts the deliveries, from 1. No order between splits is promised. A function of rows finds the number of its row
+    in ``row``. ``parents`` are the ids of the splits that it was made of; a source's split has none.
     """
 
     split_id: str
     stage: str
     attempt: int = 1
     metadata: dict[str, Any] = field(default_factory=dict)
+    row: int | None = None
+
+    @property
+    def parents(self) -> tuple[str, ...]:
+        """The splits that this one was made of, those of one stage before."""
+        return tuple(self.metadata.get("parents", ()))
 
 
 class SplitPayload:

@@ -2,12 +2,14 @@
 
 import logging
 import threading
+import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from solstice.errors import LeaseLostError, QueueError
+from solstice.pipeline._budget import wait_for_room
 from solstice.pipeline._message import QueueMessage
 from solstice.pipeline._queue import Queue, open_queue
 from solstice.pipeline._split import SplitPayload, source_split_id
@@ -17,8 +19,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 LEASE_S = 30.0
-# A stream's task is over before the driver commits its batch, and nobody renews the lease in between.
-COMMIT_WAIT_S = 3600.0
+# A task is over before the driver commits, and nobody renews the lease in between.
+STREAM_COMMIT_S = 3600.0
+# A batch of the job's own may take as long as it does: the next run fences what a dead one has left.
+BATCH_COMMIT_S = 365 * 86400.0
 
 _log = logging.getLogger(__name__)
 
@@ -27,7 +31,8 @@ class SplitWriter:
     """One attempt at one partition. As a context it discards what it wrote, unless it was published or handed over.
 
     Its writer id names the directory of its payloads and has to be known to the queue before the first of them is
-    written: a payload whose writer is not known is garbage.
+    written: a payload whose writer is not known is garbage. Before each split it waits while the job has more bytes of
+    payload than ``budget_bytes``.
     """
 
     def __init__(
@@ -40,6 +45,8 @@ class SplitWriter:
         partition: int,
         attempt: int,
         target_split_bytes: int,
+        budget_bytes: int | None = None,
+        sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         self.writer = uuid.uuid4().hex[:16]
         self.messages: list[QueueMessage] = []
@@ -50,6 +57,8 @@ class SplitWriter:
         self._partition = partition
         self._attempt = attempt
         self._target_split_bytes = target_split_bytes
+        self._budget_bytes = budget_bytes
+        self._sleep = sleep
         self._handed_over = False
 
     def __enter__(self) -> Self:
@@ -84,14 +93,21 @@ class SplitWriter:
         )
         return self._handed_over
 
-    def hand_over(self) -> None:
-        """Leave it to the driver's commit to make the splits visible."""
-        self._queue.extend_writer(self.writer, COMMIT_WAIT_S)
+    def hand_over(self, within_s: float) -> None:
+        """Leave it to the driver to make the splits visible."""
+        self._queue.extend_writer(self.writer, within_s)
         self._handed_over = True
+
+    @property
+    def stored_bytes(self) -> int:
+        """How much was written."""
+        return sum(message.payload_bytes for message in self.messages)
 
     def _store_split(self, batches: "list[pa.RecordBatch]") -> None:
         import pyarrow as pa
 
+        if self._budget_bytes is not None:
+            wait_for_room(self._queue.backlog, self._budget_bytes, self._sleep)
         index = len(self.messages)
         split_id = source_split_id(self._stage, self._batch_id, self._partition, index)
         payload = SplitPayload.from_arrow(pa.Table.from_batches(batches), split_id)
@@ -107,11 +123,12 @@ class SplitWriter:
                 partition=self._partition,
             )
         )
+        self._queue.extend_writer(self.writer, LEASE_S, self.stored_bytes)
 
 
 def _pieces(batch: "pa.RecordBatch", target_bytes: int) -> "Iterator[pa.RecordBatch]":
     """Slices of a batch of about the target size: Spark's batches are cut by rows, however wide these are."""
-    rows = batch.num_rows * target_bytes // max(batch.nbytes, 1)
+    rows = -(-batch.num_rows * target_bytes // max(batch.nbytes, 1))  # rounded up: a piece is not to need another one
     step = max(1, min(rows, batch.num_rows))
     for start in range(0, batch.num_rows, step):
         yield batch.slice(start, step)
@@ -127,8 +144,9 @@ def store_split(
     attempt: int,
     batch_id: str,
     partition: int,
+    parents: Sequence[str] = (),
 ) -> QueueMessage:
-    """Store a payload and make the message that announces it."""
+    """Store a payload and make the message that announces it; ``parents`` are the splits that it was made of."""
     ref = store.store(f"{stage}/{writer}/{payload.split_id}", payload)
     return QueueMessage(
         message_id=f"{stage}_{writer}_{index}",
@@ -144,7 +162,8 @@ def store_split(
             "attempt": attempt,
             "batch_id": batch_id,
             "partition": partition,
-        },
+        }
+        | ({"parents": list(parents)} if parents else {}),
     )
 
 

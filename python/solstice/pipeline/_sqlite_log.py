@@ -3,16 +3,29 @@
 import sqlite3
 from collections.abc import Sequence
 
-from solstice.errors import LeaseLostError
 from solstice.pipeline._message import QueueMessage
+from solstice.pipeline._queue import fenced
 
 
 def append(connection: sqlite3.Connection, topic: str, messages: Sequence[QueueMessage]) -> None:
     """Append messages to a topic and count them."""
     if not messages:
         return
-    connection.execute("INSERT OR IGNORE INTO topics (topic) VALUES (?)", (topic,))
-    (last,) = connection.execute(
+    last = _count(connection, topic, messages)
+    if last is None:
+        connection.execute("INSERT INTO topics (topic) VALUES (?)", (topic,))
+        last = _count(connection, topic, messages)
+        assert last is not None
+    first = last - len(messages) + 1
+    connection.executemany(
+        "INSERT INTO messages (topic, id, payload_key, body) VALUES (?, ?, ?, ?)",
+        [(topic, id, message.stored_key, message.to_json()) for id, message in enumerate(messages, first)],
+    )
+
+
+def _count(connection: sqlite3.Connection, topic: str, messages: Sequence[QueueMessage]) -> int | None:
+    """Add messages to the counters of a topic; returns the id of the last, or None when there is no such topic."""
+    row = connection.execute(
         "UPDATE topics SET produced = produced + ?, produced_bytes = produced_bytes + ?,"
         " produced_records = produced_records + ? WHERE topic = ? RETURNING produced",
         (
@@ -22,23 +35,13 @@ def append(connection: sqlite3.Connection, topic: str, messages: Sequence[QueueM
             topic,
         ),
     ).fetchone()
-    first = last - len(messages) + 1
-    connection.executemany(
-        "INSERT INTO messages (topic, id, payload_key, bytes, records, body) VALUES (?, ?, ?, ?, ?, ?)",
-        (
-            (topic, id, message.payload_key, message.payload_bytes, message.num_records, message.to_json())
-            for id, message in enumerate(messages, first)
-        ),
-    )
+    return None if row is None else int(row[0])
 
 
 def require_writer(connection: sqlite3.Connection, writer: str) -> None:
     """Refuse to go on for a writer that was fenced: its payloads may be deleted already."""
     if connection.execute("SELECT 1 FROM writers WHERE writer = ?", (writer,)).fetchone() is None:
-        raise LeaseLostError(
-            f"writer {writer} was fenced: its lease had ended, or its job was started again.",
-            remedy="Nothing is lost: what it wrote is written again.",
-        )
+        raise fenced(writer)
 
 
 def forget_writer(connection: sqlite3.Connection, writer: str) -> bool:
@@ -48,6 +51,8 @@ def forget_writer(connection: sqlite3.Connection, writer: str) -> bool:
 
 def forget_prepared(connection: sqlite3.Connection, stage: str, split_ids: Sequence[str]) -> None:
     """Forget output files that have their final names."""
+    if not split_ids:
+        return
     connection.executemany(
         "DELETE FROM prepared WHERE stage = ? AND split_id = ?", ((stage, split_id) for split_id in split_ids)
     )

@@ -5,10 +5,21 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from solstice.errors import QueueError, StreamResetError
+from solstice.errors import QueueError
 from solstice.pipeline._message import QueueMessage
 from solstice.pipeline._paths import local_path
-from solstice.pipeline._queue import BatchRecord, DeadLetter, GroupProgress, Prepared, Queue, TopicProgress
+from solstice.pipeline._queue import (
+    Backlog,
+    BatchRecord,
+    DeadLetter,
+    GroupProgress,
+    Prepared,
+    Queue,
+    TopicProgress,
+    WrittenPartition,
+    check_stream_batch,
+)
+from solstice.pipeline._sqlite_consumer import holds_one
 from solstice.pipeline._sqlite_database import Database
 from solstice.pipeline._sqlite_log import append, forget_prepared, forget_writer, require_writer
 
@@ -54,13 +65,19 @@ class SqliteQueue(Queue):
     def register_writer(self, writer: str, stage: str, lease_s: float) -> None:
         """Announce a writer."""
         with self._database.transaction() as connection:
-            connection.execute("INSERT INTO writers VALUES (?, ?, ?)", (writer, stage, self._now_s() + lease_s))
+            connection.execute(
+                "INSERT INTO writers (writer, stage, lease_until) VALUES (?, ?, ?)",
+                (writer, stage, self._now_s() + lease_s),
+            )
 
-    def extend_writer(self, writer: str, lease_s: float) -> None:
+    def extend_writer(self, writer: str, lease_s: float, hidden_bytes: int | None = None) -> None:
         """Renew a writer's lease."""
         with self._database.transaction() as connection:
             require_writer(connection, writer)
-            connection.execute("UPDATE writers SET lease_until = ? WHERE writer = ?", (self._now_s() + lease_s, writer))
+            connection.execute(
+                "UPDATE writers SET lease_until = ?, hidden_bytes = coalesce(?, hidden_bytes) WHERE writer = ?",
+                (self._now_s() + lease_s, hidden_bytes, writer),
+            )
 
     def withdraw_writer(self, writer: str, *, at_fault: bool = True) -> bool:
         """Forget a writer; what it holds comes again. Returns whether it was still known."""
@@ -68,7 +85,7 @@ class SqliteQueue(Queue):
             known = forget_writer(connection, writer)
             connection.execute(
                 "UPDATE inflight SET owner = NULL, failures = failures + ?, lease_until = 0 WHERE owner = ?",
-                (int(at_fault), writer),
+                (at_fault and holds_one(connection, writer), writer),
             )
             return known
 
@@ -90,13 +107,16 @@ class SqliteQueue(Queue):
     def unreferenced(self, keys: Iterable[str]) -> set[str]:
         """Those keys that no message and no dead letter names."""
         connection = self._database.connection
-        # A temporary table and one pass over the log: an index by key would cost every produce, for a rare question.
+        # A temporary table, which SQLite keeps on the disk, and one pass over the log: an index by key would cost every
+        # produce, for a rare question.
         connection.execute("CREATE TEMP TABLE candidates (key TEXT PRIMARY KEY) WITHOUT ROWID")
         try:
             connection.executemany("INSERT OR IGNORE INTO candidates VALUES (?)", ((key,) for key in keys))
-            connection.execute("DELETE FROM candidates WHERE key IN (SELECT payload_key FROM messages)")
-            connection.execute("DELETE FROM candidates WHERE key IN (SELECT payload_key FROM dead_letters)")
-            return {row[0] for row in connection.execute("SELECT key FROM candidates")}
+            left = connection.execute(
+                "SELECT key FROM candidates EXCEPT SELECT payload_key FROM messages"
+                " EXCEPT SELECT payload_key FROM dead_letters"
+            )
+            return {row[0] for row in left}
         finally:
             connection.execute("DROP TABLE candidates")
 
@@ -141,6 +161,24 @@ class SqliteQueue(Queue):
                 append(connection, stage, messages)
             return bool(won)
 
+    def publish_batch(self, stage: str, batch_id: str, partitions: Sequence[WrittenPartition]) -> bool:
+        """Make partitions visible together, if none of them is."""
+        with self._database.transaction() as connection:
+            known = connection.execute(
+                "SELECT partition FROM completions WHERE stage = ? AND batch_id = ?", (stage, batch_id)
+            )
+            if {row[0] for row in known} & {written.partition for written in partitions}:
+                return False
+            for written in partitions:
+                require_writer(connection, written.writer)
+                forget_writer(connection, written.writer)
+                connection.execute(
+                    "INSERT INTO completions VALUES (?, ?, ?, ?)",
+                    (stage, batch_id, written.partition, len(written.messages)),
+                )
+                append(connection, stage, written.messages)
+            return True
+
     def publish_stream_batch(
         self,
         stage: str,
@@ -156,22 +194,7 @@ class SqliteQueue(Queue):
                 "SELECT query_id, last_batch FROM streams WHERE stage = ? AND stream_id = ?", (stage, stream_id)
             ).fetchone()
             known_query, last = known or ("", -1)
-            # A batch without tasks has nobody who could tell the query; it has no rows to lose either.
-            if query_id and known_query and query_id != known_query:
-                raise StreamResetError(
-                    f"stream {stream_id!r} of stage {stage!r} was written by query {known_query} up to batch {last},"
-                    f" and now query {query_id} writes batch {batch}: the checkpoint was reset.",
-                    remedy="Restore the checkpoint of that query; or, to read the source anew, give the stream "
-                    "another streamId and expect what is there already to come twice.",
-                )
-            if batch > last + 1:
-                raise StreamResetError(
-                    f"stream {stream_id!r} of stage {stage!r} has batches up to {last}, and now comes batch {batch}:"
-                    " the queue or the checkpoint was replaced, and rows in between would be lost.",
-                    remedy="Restore the queue that belongs to this checkpoint; or start with a new checkpoint "
-                    "and another streamId.",
-                )
-            if batch <= last:
+            if not check_stream_batch(stage, stream_id, (known_query, last), (query_id, batch)):
                 return False
             for writer in writers:
                 require_writer(connection, writer)
@@ -212,6 +235,15 @@ class SqliteQueue(Queue):
         )
         return GroupProgress(*rows[0]) if rows else GroupProgress()
 
+    def backlog(self) -> Backlog:
+        """The sums of a few counters: a row per topic, per group and per writer that is alive."""
+        ((visible, hidden),) = self._read(
+            "SELECT (SELECT coalesce(sum(produced_bytes - done), 0) FROM topics JOIN (SELECT topic,"
+            " min(settled_bytes + dead_bytes) AS done FROM groups GROUP BY topic) USING (topic)),"
+            " (SELECT coalesce(sum(hidden_bytes), 0) FROM writers)"
+        )
+        return Backlog(visible, hidden)
+
     def dead_letters(self) -> list[DeadLetter]:
         """All dead letters, oldest first."""
         rows = self._read(
@@ -220,6 +252,49 @@ class SqliteQueue(Queue):
         return [
             DeadLetter(topic, group, id, QueueMessage.from_json(body), *rest) for topic, group, id, body, *rest in rows
         ]
+
+    def replay(self, letters: Sequence[DeadLetter]) -> int:
+        """Give dead letters back to their groups."""
+        replayed = 0
+        with self._database.transaction() as connection:
+            for letter in letters:
+                key = (letter.topic, letter.id, letter.group)
+                row = connection.execute(
+                    "DELETE FROM dead_letters WHERE topic = ? AND id = ? AND grp = ?"
+                    " RETURNING payload_key, body, attempt",
+                    key,
+                ).fetchone()
+                if row is None:
+                    continue
+                payload_key, body, attempt = row
+                message = QueueMessage.from_json(body)
+                (groups,) = connection.execute(
+                    "SELECT count(*) FROM groups WHERE topic = ?", (letter.topic,)
+                ).fetchone()
+                # The message itself went when its last group was through with it; this one is not, any more.
+                connection.execute(
+                    "INSERT INTO messages (topic, id, payload_key, settled_by, body) VALUES (?, ?, ?, ?, ?)"
+                    " ON CONFLICT (topic, id) DO UPDATE SET settled_by = settled_by - 1",
+                    (letter.topic, letter.id, payload_key, groups - 1, body),
+                )
+                connection.execute(
+                    "UPDATE groups SET dead = dead - 1, dead_bytes = dead_bytes - ? WHERE topic = ? AND grp = ?",
+                    (message.payload_bytes, letter.topic, letter.group),
+                )
+                connection.execute(
+                    "INSERT INTO inflight VALUES (?, ?, ?, NULL, ?, 0, 0)",
+                    (letter.topic, letter.group, letter.id, attempt),
+                )
+                replayed += 1
+        return replayed
+
+    def remove(self) -> None:
+        """Remove the file. Nobody else may have it open."""
+        path = self._database.path
+        self.close()
+        # The file itself last: as long as it is there, it has what the write-ahead log has not.
+        for suffix in ("-wal", "-shm", "", ".lock"):
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
 
     def _read(self, statement: str, parameters: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
         try:

@@ -1,6 +1,6 @@
 """The tables of the embedded queue, and why each is as it is."""
 
-VERSION = 1
+VERSION = 2
 
 SCHEMA = """
 -- Facts about the job that are written once: the version of this schema, the plan of stages.
@@ -26,8 +26,6 @@ CREATE TABLE messages (
     topic       TEXT NOT NULL,
     id          INTEGER NOT NULL,
     payload_key TEXT NOT NULL,
-    bytes       INTEGER NOT NULL,
-    records     INTEGER NOT NULL,
     settled_by  INTEGER NOT NULL DEFAULT 0,
     body        TEXT NOT NULL,
     PRIMARY KEY (topic, id)
@@ -49,6 +47,7 @@ CREATE TABLE groups (
 
 -- What workers hold. A row without an owner waits for its retry at `lease_until`; one with an owner may be taken over
 -- after it. `attempt` grows with every delivery and so tells two deliveries to the same worker apart.
+-- No index by owner: every split would pay for it, and who asks by owner, to renew leases, reads a short table.
 CREATE TABLE inflight (
     topic       TEXT NOT NULL,
     grp         TEXT NOT NULL,
@@ -60,7 +59,6 @@ CREATE TABLE inflight (
     PRIMARY KEY (topic, grp, id)
 ) WITHOUT ROWID;
 CREATE INDEX inflight_by_lease ON inflight (topic, grp, lease_until);
-CREATE INDEX inflight_by_owner ON inflight (owner);
 
 -- Given up, with the message itself: its row in `messages` may go, its payload stays.
 CREATE TABLE dead_letters (
@@ -78,10 +76,12 @@ CREATE TABLE dead_letters (
 
 -- Everybody who writes payloads: a Spark task attempt or a worker. To make something visible, the row must be there;
 -- removing it fences the writer, after which its files that no message names can be deleted without a race.
+-- `hidden_bytes` is what it has stored and not made visible: those who write wait when all together is too much.
 CREATE TABLE writers (
-    writer      TEXT PRIMARY KEY,
-    stage       TEXT NOT NULL,
-    lease_until REAL NOT NULL
+    writer       TEXT PRIMARY KEY,
+    stage        TEXT NOT NULL,
+    lease_until  REAL NOT NULL,
+    hidden_bytes INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 CREATE INDEX writers_by_stage ON writers (stage);
 

@@ -23,6 +23,7 @@ READY = b"r"
 LENGTH = struct.Struct(">Q")
 EXIT_FENCED = 3
 EXIT_FAILED = 4
+EXIT_GAVE_UP = 5  # the split that it was stuck with is settled as failed
 
 _STDIN = 0
 _PR_SET_PDEATHSIG = 1
@@ -33,6 +34,7 @@ def main(report_descriptor: int) -> int:
     _die_with_parent()
     # Ctrl-C reaches the whole process group; the parent decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the kernel's end of a split that takes too long
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     os.set_inheritable(report_descriptor, False)
     control = _take_standard_input()
@@ -42,17 +44,26 @@ def main(report_descriptor: int) -> int:
         threading.Thread(target=_watch_parent, args=(control, stop), name="parent", daemon=True).start()
         from solstice.pipeline._worker import StageWorker
 
-        worker = StageWorker(spec, stop)
-        os.write(report_descriptor, READY)
-        worker.run()
+        worker = StageWorker(spec, stop, abandon=_abandon, own_process=True)
+        worker.run(on_ready=lambda: _report_ready(report_descriptor))
     except LeaseLostError as error:
         logging.getLogger(__name__).warning("%s", error)
         return EXIT_FENCED
     except Exception as error:  # noqa: BLE001 - the border of the process: it goes on in the parent
         with os.fdopen(report_descriptor, "wb") as report:
-            report.write(_pickled(error))
+            report.write(pickled_error(error))
         return EXIT_FAILED
     return 0
+
+
+def _report_ready(report_descriptor: int) -> None:
+    os.write(report_descriptor, READY)
+
+
+def _abandon() -> None:
+    """End the process past the operator that is stuck in it."""
+    sys.stderr.flush()
+    os._exit(EXIT_GAVE_UP)
 
 
 def _take_standard_input() -> int:
@@ -93,7 +104,8 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _pickled(error: Exception) -> bytes:
+def pickled_error(error: Exception) -> bytes:
+    """An error for the job's process; one that cannot be pickled becomes text."""
     try:
         data = pickle.dumps(error)
         pickle.loads(data)

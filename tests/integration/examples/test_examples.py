@@ -13,6 +13,7 @@ pytestmark = pytest.mark.spark
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 EXPECTED = {
+    "call_api_job.py": ["asked for 190 users, 1 split given up", "the service does not like 13"],
     "pubsub_exactly_once.py": ["the query died once: True", "stored 10000 messages in 10000 rows"],
     "pubsub_json.py": ["CZ 3000 orders 7500.00", "DE 3000 orders 7500.00", "PL 3000 orders 7500.00"],
     "pubsub_parquet.py": ["stored 10000 events"],

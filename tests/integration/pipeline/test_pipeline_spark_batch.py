@@ -1,28 +1,26 @@
 """Batch DataFrames through real Spark, real workers and the committing sink."""
 
+import contextlib
 import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pyarrow.dataset as ds
 import pytest
 
+from processes import descendants
 from solstice.errors import ConfigError, PlanChangedError
 from solstice.pipeline import ExternalSource, Job, ParquetSink, SparkSourceV2Config
+from solstice.pipeline._events import read_events
 from solstice.pipeline._queue import open_queue
 from solstice.pipeline._store import open_store
+from waiting import wait_until
 
 pytestmark = pytest.mark.spark
-DEADLINE_S = 60.0
-
-
-def wait_until(condition, what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {DEADLINE_S} s: {what}"
-        time.sleep(0.02)
 
 
 def ids(root: Path) -> list[int]:
@@ -37,22 +35,32 @@ def make_job(root: Path, dataframe_fn, **source) -> Job:
 
 def test_a_batch_job_gives_every_row_once_though_workers_are_killed(spark, tmp_path):
     job = make_job(tmp_path, lambda spark: spark.range(20_000), parallelism=4, target_split_bytes=20_000)
+    killed = {stage: tmp_path / f"killed-{stage}" for stage in ("waits", "sink")}
+    first = tmp_path / "first"
 
-    def slow(table):
-        time.sleep(0.1)
+    def waits(table):
+        """For the kills, so that they come while there is work; but the sink needs a split for its own."""
+        while not killed["sink"].exists():
+            if killed["waits"].exists() and not first.exists():
+                first.touch()
+                break
+            time.sleep(0.05)
         return table
 
-    job.stages[0].map(slow, workers=2).sink(ParquetSink(tmp_path / "out"))
+    job.stages[0].map(waits, workers=2).sink(ParquetSink(tmp_path / "out"))
 
     def kill() -> None:
-        for stage, position in (("slow", 1), ("sink", 2)):
-            wait_until(lambda p=position: job.progress()[p].settled > 0, f"a split through {stage}")
+        for position, (stage, mark) in enumerate(killed.items(), 1):
+            wait_until(lambda p=position: job.progress()[p].in_flight + job.progress()[p].settled, f"work for {stage}")
             os.kill(job.worker_pids()[stage][0], signal.SIGKILL)
+            mark.touch()
 
     killer = threading.Thread(target=kill)
     killer.start()
     result = job.run()
     killer.join()
+    died = [event for event in read_events(job.state) if event["event"] == "worker died"]
+    assert [event["stage"] for event in died] == ["waits", "sink"]
     assert ids(tmp_path) == list(range(20_000))
     assert result.stage("source").produced > 4
     assert (result.dead, result.stage("sink").settled_records) == (0, 20_000)
@@ -101,6 +109,36 @@ def test_a_failed_task_leaves_nothing_visible_and_only_missing_partitions_are_co
     queue.close()
 
 
+@contextlib.contextmanager
+def files_end_at(size_bytes: int) -> Iterator[None]:
+    """As if the disk were full: no Python worker of Spark can make a file larger than this."""
+    _limit_files(size_bytes)
+    yield
+    _limit_files(psutil.RLIM_INFINITY)
+
+
+def _limit_files(size_bytes: int) -> None:
+    workers = descendants("pyspark.daemon", of=os.getpid())
+    assert workers
+    for worker in workers:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            worker.rlimit(psutil.RLIMIT_FSIZE, (size_bytes, psutil.RLIM_INFINITY))
+
+
+def test_a_disk_that_is_full_under_a_task_ends_the_job_with_the_reason_and_the_next_run_goes_on(spark, tmp_path):
+    def job() -> Job:
+        job = make_job(tmp_path, lambda spark: spark.range(0, 4000, 1, 2).selectExpr("id", "repeat('x', 1000) AS text"))
+        job.stages[0].sink(ParquetSink(tmp_path / "out"))
+        return job
+
+    spark.range(1).mapInArrow(lambda batches: batches, "id long").collect()  # now there are Python workers
+    with files_end_at(1 << 20), pytest.raises(Exception, match="File too large"):
+        job().run()
+    assert list((tmp_path / "state" / "payloads").rglob("*.*")) == []
+    assert job().run().stage("sink").settled_records == 4000
+    assert ids(tmp_path) == list(range(4000))
+
+
 def test_a_changed_query_is_refused_once_a_part_is_visible(spark, tmp_path):
     def job(end: int) -> Job:
         job = make_job(tmp_path, lambda spark: spark.range(0, end, 1, 2))
@@ -109,7 +147,7 @@ def test_a_changed_query_is_refused_once_a_part_is_visible(spark, tmp_path):
 
     job(100).run()
     assert job(100).run().stage("sink").settled_records == 100
-    with pytest.raises(PlanChangedError, match="to start over, remove"):
+    with pytest.raises(PlanChangedError, match="to start over, run with --fresh"):
         job(101).run()
     assert ids(tmp_path) == list(range(100))
 

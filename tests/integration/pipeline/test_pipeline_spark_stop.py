@@ -4,7 +4,7 @@ import contextlib
 
 import pytest
 
-from solstice.pipeline import SparkSourceV2Config, _spark_source
+from solstice.pipeline import SparkSourceV2Config, _spark_master
 from solstice.pipeline._queue import open_queue
 from solstice.pipeline._source_master import SourceContext
 
@@ -16,13 +16,13 @@ def test_a_stop_while_spark_plans_runs_no_task(spark, tmp_path, monkeypatch):
         "numbers", "source", f"sqlite://{tmp_path}/queue.db", f"file://{tmp_path}/payloads", tmp_path
     )
     master = SparkSourceV2Config(dataframe_fn=lambda session: session.range(100)).master(context)
-    fingerprint = _spark_source._fingerprint
+    fingerprint = _spark_master.fingerprint
 
-    def stopped_meanwhile(frame):
+    def stopped_meanwhile(frame, *choices):
         master.stop()
-        return fingerprint(frame)
+        return fingerprint(frame, *choices)
 
-    monkeypatch.setattr(_spark_source, "_fingerprint", stopped_meanwhile)
+    monkeypatch.setattr(_spark_master, "fingerprint", stopped_meanwhile)
     master.start()
     master.join(60.0)
     assert master.over

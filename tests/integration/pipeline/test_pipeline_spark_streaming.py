@@ -6,9 +6,9 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
@@ -16,16 +16,9 @@ from solstice.errors import StreamResetError
 from solstice.pipeline import Job, ParquetSink, SparkSourceV2Config
 from solstice.pipeline._queue import open_queue
 from solstice.pipeline._store import open_store
+from waiting import wait_until
 
 pytestmark = pytest.mark.spark
-DEADLINE_S = 90.0
-
-
-def wait_until(condition, what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {DEADLINE_S} s: {what}"
-        time.sleep(0.05)
 
 
 def values(root: Path) -> list[int]:
@@ -146,6 +139,45 @@ def test_a_batch_that_spark_repeats_after_a_crash_is_taken_once(spark, tmp_path)
     queue.close()
 
 
+def test_a_stream_from_pubsub_stops_in_the_middle_and_resumes_with_every_message_once(spark, tmp_path):
+    from solstice.pubsub import publish
+    from solstice.testing import PubSubEmulator
+
+    topic, subscription = "projects/test/topics/clicks", "projects/test/subscriptions/clicks"
+    with PubSubEmulator() as emulator:
+        emulator.create_topic(topic)
+        emulator.create_subscription(subscription, topic)
+
+        def clicks(session):
+            options = {
+                "subscriptionId": subscription,
+                "emulatorHost": emulator.address,
+                "delivery": "log",
+                "logPath": str(tmp_path / "log"),
+            }
+            loaded = session.readStream.format("pubsub").options(**options).load()
+            return loaded.selectExpr("CAST(CAST(data AS STRING) AS LONG) AS value")
+
+        def send(start: int) -> None:
+            data = pa.table({"data": [str(value).encode() for value in range(start, start + 500)]})
+            publish(topic, data, emulator_host=emulator.address)
+
+        def stop_in_the_middle() -> None:
+            wait_until(lambda: records(first) > 0, "rows in the sink")
+            first.stop(drain=False)
+
+        send(0)
+        first = make_job(tmp_path, clicks, "200 milliseconds")
+        assert run_until(first, stop_in_the_middle).stopped
+        emulator.advance(700)  # the leases of what was on the wire when the source ended
+        send(500)
+        job = make_job(tmp_path, clicks, "200 milliseconds")
+        run_until(job, lambda: wait_until(lambda: records(job) >= 1000, "all rows"))
+    assert values(tmp_path) == list(range(1000))
+    assert list(open_store(job.payloads).keys()) == []
+    assert spark.streams.active == []
+
+
 SCRIPT = """
 import sys
 from pathlib import Path
@@ -159,16 +191,13 @@ source = job.source(SparkSourceV2Config(
 source.map(lambda table: table, name="work").sink(ParquetSink(root / "out"))
 
 def tell(stages):
-    (root / "pids").write_text(" ".join(str(pid) for pids in job.worker_pids().values() for pid in pids))
     (root / "settled").write_text(str(stages[-1].settled_records))
-    if (root / "stop").exists():
-        job.stop()
 
 job.run(on_progress=tell)
 """
 
 
-def test_a_killed_driver_resumes_from_its_checkpoint_with_every_row_once(tmp_path):
+def test_a_killed_driver_resumes_from_its_checkpoint_with_every_row_once_and_ctrl_c_ends_it(tmp_path):
     (tmp_path / "main.py").write_text(SCRIPT)
 
     def settled() -> int:
@@ -178,7 +207,7 @@ def test_a_killed_driver_resumes_from_its_checkpoint_with_every_row_once(tmp_pat
             return 0
 
     def driver() -> subprocess.Popen:
-        return subprocess.Popen([sys.executable, str(tmp_path / "main.py"), str(tmp_path)])
+        return subprocess.Popen([sys.executable, str(tmp_path / "main.py"), str(tmp_path)], process_group=0)
 
     with driver() as first:
         try:
@@ -189,8 +218,8 @@ def test_a_killed_driver_resumes_from_its_checkpoint_with_every_row_once(tmp_pat
     with driver() as second:
         try:
             wait_until(lambda: settled() > before + 200, "rows of the second run")
-            (tmp_path / "stop").touch()
-            assert second.wait(60) == 0
+            os.killpg(second.pid, signal.SIGINT)  # as a terminal does it: Spark and the workers get it too
+            assert second.wait(150) == 0
         finally:
             second.kill()
     found = values(tmp_path)

@@ -20,6 +20,7 @@ from solstice.errors import ConfigError
         ("sc://[::1]", Url("sc", "::1", None, "")),
         ("file:///var/a%20b", Url("file", "", None, "/var/a b")),
         ("sqlite:///q.db?timeout=5s", Url("sqlite", "", None, "/q.db", {"timeout": "5s"})),
+        ("kafka://a:1,b,[::1]:2/job", Url("kafka", "a", 1, "/job", {}, (("b", None), ("::1", 2)))),
         ("s3://bucket/p/q", Url("s3", "bucket", None, "/p/q")),
         ("sc://h/;token=a=b==", Url("sc", "h", None, "/", {"token": "a=b=="})),
         ("sc://h/;a=", Url("sc", "h", None, "/", {"a": ""})),
@@ -27,6 +28,14 @@ from solstice.errors import ConfigError
 )
 def test_a_url_is_split_into_its_parts(text, url):
     assert parse_url(text) == url
+
+
+def test_the_addresses_of_a_cluster_are_kept_together():
+    url = parse_url("kafka://a:1,b,[::1]:2/job")
+    assert url.addresses == "a:1,b,[::1]:2"
+    assert str(url) == "kafka://a:1,b,[::1]:2/job"
+    with pytest.raises(ConfigError, match="empty address"):
+        parse_url("kafka://a:1,,b:2")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """A source without Spark, and what the tests of jobs share."""
 
-import time
-from collections.abc import Callable
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,8 +13,6 @@ from solstice.pipeline._queue import open_queue
 from solstice.pipeline._source_master import SourceConfig, SourceContext
 from solstice.pipeline._split_writer import SplitWriter
 from solstice.pipeline._store import open_store
-
-DEADLINE_S = 30.0
 
 
 @dataclass
@@ -64,12 +61,32 @@ class TableSourceMaster(SourceMaster):
         queue.close()
 
 
+class Stuck(SourceConfig):
+    """A source that neither reads nor stops."""
+
+    def master(self, context):
+        return StuckMaster(context)
+
+
+class StuckMaster(SourceMaster):
+    """The one that is stuck."""
+
+    def read(self) -> None:
+        threading.Event().wait()
+
+
 def make_job(root: Path, source: SourceConfig | None = None, **options) -> Job:
     """A job in ``root`` whose splits come again quickly."""
     options = {"backoff": RetryPolicy(initial_s=0.01, max_s=0.05), "lease_s": 10.0} | options
     job = Job("numbers", state=root / "state", **options)
     job.source(source or TableSource())
     return job
+
+
+def read_source(job: Job) -> None:
+    """Read the first source to its end before the job runs."""
+    stage = job.stages[0]
+    stage.work.master(SourceContext(job.name, stage.name, job.queue, job.payloads, job.state)).read()
 
 
 def output_ids(root: Path) -> list[int]:
@@ -86,10 +103,3 @@ def temporary_files(root: Path) -> list[Path]:
 
 def sink(root: Path) -> ParquetSink:
     return ParquetSink(root / "out")
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {DEADLINE_S} s: {what}"
-        time.sleep(0.02)

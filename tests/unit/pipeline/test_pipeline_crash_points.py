@@ -5,13 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pipeline_support import TableSource, make_job, output_ids, sink, temporary_files
 
 from solstice.errors import SinkError
+from solstice.pipeline import IterableSource
+from solstice.pipeline._faults import POINTS
 from solstice.pipeline._queue import open_queue
-
-POINTS = ["sink.start", "sink.written", "worker.stored", "sink.prepared", "sink.renamed"]
 
 # A sink's worker without a master, so that nobody is there to clean up after it.
 ALONE = """
@@ -19,7 +20,6 @@ import os, sys, threading
 sys.path.insert(0, {support!r})
 from pathlib import Path
 from pipeline_support import TableSource, make_job, sink
-from solstice._core.retry import RetryPolicy
 from solstice.pipeline._queue import open_queue
 from solstice.pipeline._source_master import SourceContext
 from solstice.pipeline._worker import StageWorker, WorkerSpec
@@ -30,7 +30,7 @@ queue = open_queue(job.queue)
 queue.subscribe("source", "sink")
 job.stages[0].work.master(SourceContext(job.name, "source", job.queue, job.payloads, job.state)).read()
 queue.register_writer("lonely", "sink", 600.0)
-spec = WorkerSpec("sink", "lonely", "source", job.queue, job.payloads, work, 3, 600.0, RetryPolicy())
+spec = WorkerSpec("sink", "lonely", ("source",), job.queue, job.payloads, work, lease_s=600.0)
 StageWorker(spec, threading.Event()).run()
 """
 
@@ -98,4 +98,19 @@ def test_a_map_worker_that_dies_after_storing_leaves_no_orphan(tmp_path, monkeyp
     job.run()
     assert (tmp_path / "crashed").exists()
     assert output_ids(tmp_path) == list(range(60))
+    assert not list((job.state / "payloads").rglob("*.arrow*"))
+
+
+def test_crashes_at_all_points_lose_and_double_nothing_where_splits_are_united_and_put_together(tmp_path, monkeypatch):
+    monkeypatch.setenv("SOLSTICE_FAULTS", ",".join(f"{point}={tmp_path}/{point}" for point in POINTS))
+    job = make_job(tmp_path, TableSource(splits=8))
+    more = [pa.table({"id": range(n, n + 10)}) for n in range(1000, 1080, 10)]
+    other = job.source(IterableSource(more), name="other")
+    both = job.stages[0].union(other).map(lambda table: table, name="both", rebatch_rows=25, workers=2)
+    both.sink(sink(tmp_path), rebatch_rows=40)
+    result = job.run()
+    assert all((tmp_path / point).exists() for point in POINTS)
+    assert output_ids(tmp_path) == [*range(80), *range(1000, 1080)]
+    assert (result.stage("both").settled, result.dead) == (16, 0)
+    assert temporary_files(tmp_path) == []
     assert not list((job.state / "payloads").rglob("*.arrow*"))

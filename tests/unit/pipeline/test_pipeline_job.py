@@ -9,15 +9,18 @@ import time
 from pathlib import Path
 
 import psutil
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from pipeline_support import TableSource, make_job, output_ids, sink, temporary_files, wait_until
+from pipeline_support import TableSource, make_job, output_ids, read_source, sink, temporary_files
 
 from solstice.errors import JobFailedError, PipelineError, PlanChangedError, SinkError
-from solstice.pipeline import Operator, SplitPayload
+from solstice.pipeline import Operator, Split, SplitPayload
+from solstice.pipeline._events import read_events
 from solstice.pipeline._queue import open_queue
 from solstice.pipeline._store import open_store
+from waiting import wait_until
 
 
 def left_over(job) -> set[str]:
@@ -82,13 +85,13 @@ def test_a_split_that_fails_is_tried_again(tmp_path):
 
 class SlowerThanTheLease(Operator):
     def process_split(self, split, payload):
-        time.sleep(1.2)
+        time.sleep(5)
         table = payload.to_arrow()
         return SplitPayload.from_arrow(table.append_column("attempt", [[split.attempt] * len(table)]), split.split_id)
 
 
 def test_a_lease_is_extended_while_the_operator_runs(tmp_path):
-    job = make_job(tmp_path, TableSource(splits=2), lease_s=0.4)
+    job = make_job(tmp_path, TableSource(splits=2), lease_s=3.0)
     job.stages[0].map(SlowerThanTheLease(), workers=2).sink(sink(tmp_path))
     job.run()
     files = list((tmp_path / "out").glob("*.parquet"))
@@ -134,6 +137,10 @@ def test_a_split_that_kills_its_workers_ends_in_the_dead_letters(tmp_path):
     assert output_ids(tmp_path) == [n for n in range(60) if not 20 <= n < 30]
     assert "worker died" in job.dead_letters()[0].error
     assert result.dead == 1
+    (told,) = [event for event in read_events(job.state) if event["event"] == "dead letter"]
+    assert (told["stage"], told["split"]) == ("suicidal", "source-b0-p2-s0")
+    job.run()
+    assert len([event for event in read_events(job.state) if event["event"] == "dead letter"]) == 1, "told twice"
 
 
 def test_a_wrong_result_is_the_splits_failure(tmp_path):
@@ -147,18 +154,11 @@ def test_a_missing_payload_is_the_splits_failure(tmp_path):
     job = make_job(tmp_path, TableSource(splits=2))
     job.stages[0].sink(sink(tmp_path), retries=0)
     queue = open_queue(job.queue)
-    master = job.stages[0].work.master(_context(job))
-    master.read()
+    read_source(job)
     open_store(job.payloads).clear("source")
     job.run()
     assert [letter.error.partition(":")[0] for letter in queue.dead_letters()] == ["PayloadMissingError"] * 2
     queue.close()
-
-
-def _context(job):
-    from solstice.pipeline._source_master import SourceContext
-
-    return SourceContext(job.name, "source", job.queue, job.payloads, job.state)
 
 
 def test_a_function_that_drops_all_rows_ends_its_splits(tmp_path):
@@ -230,7 +230,7 @@ def test_a_stop_without_drain_leaves_the_rest_for_the_next_run(tmp_path):
 
 
 def test_a_killed_worker_is_replaced_and_no_row_is_lost_or_doubled(tmp_path):
-    job = make_job(tmp_path, TableSource(splits=80))
+    job = make_job(tmp_path, TableSource(endless=True))
 
     def slow(table):
         time.sleep(0.05)
@@ -247,13 +247,14 @@ def test_a_killed_worker_is_replaced_and_no_row_is_lost_or_doubled(tmp_path):
             pid = job.worker_pids()[stage][0]
             os.kill(pid, signal.SIGKILL)
             killed.append(pid)
+        job.stop()
 
     thread = threading.Thread(target=kill)
     thread.start()
     result = job.run()
     thread.join()
     assert len(killed) == 3
-    assert output_ids(tmp_path) == list(range(800))
+    assert output_ids(tmp_path) == list(range(result.stage("source").produced_records))
     assert result.dead == 0
     assert left_over(job) == set()
 
@@ -265,19 +266,20 @@ def test_the_error_of_a_source_ends_the_job(tmp_path):
         job.run()
 
 
-def test_a_full_output_directory_is_an_error_of_the_job_not_of_its_splits(tmp_path):
+def test_a_file_that_is_there_already_is_an_error_of_the_job_not_of_its_splits(tmp_path):
     job = make_job(tmp_path, TableSource(splits=1))
-    job.stages[0].sink(sink(tmp_path))
+    work = job.stages[0].sink(sink(tmp_path)).work
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "source-b0-p0-s0.parquet").write_text("somebody else's")
-    with pytest.raises(SinkError, match="choose an empty directory"):
+    final = Path(work.write(Split("source-b0-p0-s0", "sink"), SplitPayload.from_arrow(pa.table({"a": [1]}), "s")).final)
+    final.write_text("somebody else's")
+    with pytest.raises(SinkError, match="choose another directory"):
         job.run()
     assert job.dead_letters() == []
 
 
 def test_changed_stages_are_refused(tmp_path):
     make_job(tmp_path).stages[0].sink(sink(tmp_path)).job.run()
-    with pytest.raises(PlanChangedError, match="remove"):
+    with pytest.raises(PlanChangedError, match="fresh=True"):
         make_job(tmp_path).stages[0].map(len).sink(sink(tmp_path)).job.run()
 
 

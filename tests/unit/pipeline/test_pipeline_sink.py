@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 from pipeline_support import TableSource, make_job, sink, temporary_files
 
-from solstice._core.retry import RetryPolicy
 from solstice.errors import ConfigError, SinkError
 from solstice.pipeline import Job, ParquetSink, Split, SplitPayload
 from solstice.pipeline._queue import Prepared, open_queue
@@ -92,7 +91,7 @@ def test_a_job_that_runs_in_the_directory_of_a_crashed_one_keeps_its_committed_r
     job.stages[0].work.master(SourceContext(job.name, "source", job.queue, job.payloads, job.state)).read()
     queue.register_writer("w", "sink", 60.0)
     work = job.stages[1].work
-    spec = WorkerSpec("sink", "w", "source", job.queue, job.payloads, work, 3, 60.0, RetryPolicy())
+    spec = WorkerSpec("sink", "w", ("source",), job.queue, job.payloads, work, lease_s=60.0)
     with pytest.raises(Interrupted):
         StageWorker(spec, threading.Event()).run()
     assert len(queue.prepared("sink")) == 1
@@ -102,20 +101,31 @@ def test_a_job_that_runs_in_the_directory_of_a_crashed_one_keeps_its_committed_r
     other.source(TableSource(splits=1), name="others").sink(sink(tmp_path))
     other.run()
     crashed(ParquetSink).run()
-    names = sorted(path.name for path in (tmp_path / "out").glob("*.parquet"))
-    assert names == ["others-b0-p0-s0.parquet", "source-b0-p0-s0.parquet"]
+    names = sorted(path.name.rpartition("-")[0] for path in (tmp_path / "out").glob("*.parquet"))
+    assert names == ["others-b0-p0-s0", "source-b0-p0-s0"]
 
 
-def test_a_file_of_another_job_is_never_replaced(tmp_path):
+def test_two_jobs_with_splits_of_the_same_names_do_not_touch_each_others_files(tmp_path):
     ours, theirs = owned(tmp_path / "out"), owned(tmp_path / "out", "sqlite:///b/queue.db")
-    mine, other = written(ours), written(theirs)
-    theirs.directory.finish(other)
-    inode = Path(other.final).stat().st_ino
-    with pytest.raises(SinkError, match=r"cannot become .* another job .* Move the other job's file away"):
+    for each in (ours, theirs):
+        each.directory.finish(written(each))
+    assert len(list((tmp_path / "out").glob("*.parquet"))) == 2
+    ours.remove_output()
+    (left,) = (tmp_path / "out").glob("*.parquet")
+    theirs.remove_output()
+    assert not left.exists()
+
+
+def test_a_file_of_somebody_else_is_never_replaced(tmp_path):
+    ours = owned(tmp_path / "out")
+    mine = written(ours)
+    other = Path(mine.final)
+    other.write_text("theirs")
+    with pytest.raises(SinkError, match=r"cannot become .* somebody else .* Move that file away"):
         ours.directory.finish(mine)
-    assert Path(other.final).stat().st_ino == inode
+    assert other.read_text() == "theirs"
     assert temporary_files(tmp_path) == [Path(mine.temporary)]
-    Path(other.final).rename(tmp_path / "moved")
+    other.rename(tmp_path / "moved")
     ours.directory.finish(mine)
     assert pq.read_table(mine.final).equals(TABLE)
 
@@ -139,10 +149,11 @@ def test_a_file_system_without_hard_links_will_do(tmp_path, monkeypatch):
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
     monkeypatch.setattr("os.link", link)
-    ours, theirs = owned(tmp_path / "out"), owned(tmp_path / "out", "sqlite:///b/queue.db")
-    mine, other = written(ours), written(theirs)
+    ours = owned(tmp_path / "out")
+    mine, taken = written(ours), written(ours, "source-b0-p1-s0")
     ours.directory.finish(mine)
     ours.directory.finish(mine)
-    assert temporary_files(tmp_path) == [Path(other.temporary)]
-    with pytest.raises(SinkError, match="another job"):
-        theirs.directory.finish(other)
+    assert temporary_files(tmp_path) == [Path(taken.temporary)]
+    Path(taken.final).write_text("theirs")
+    with pytest.raises(SinkError, match="somebody else"):
+        ours.directory.finish(taken)

@@ -42,8 +42,8 @@ def task(queue, store, target, partition: int = 0) -> CommitMessage:
         target_split_bytes=target.target_split_bytes,
     ) as writer:
         writer.write(TABLE.to_batches())
-        writer.hand_over()
-    return CommitMessage(TaskOutput(partition, writer.writer, writer.messages, False, "query"))
+        writer.hand_over(60.0)
+    return CommitMessage(TaskOutput(partition, writer.writer, 0, writer.messages, "query"))
 
 
 def keys(*messages: CommitMessage) -> set[str]:

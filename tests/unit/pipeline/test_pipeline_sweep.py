@@ -1,13 +1,15 @@
 import os
 import shutil
+import tracemalloc
 
 import pyarrow as pa
 import pytest
 
+from solstice.pipeline._message import QueueMessage
 from solstice.pipeline._queue import open_queue
 from solstice.pipeline._split_writer import SplitWriter
 from solstice.pipeline._store import open_store
-from solstice.pipeline._sweep import sweep
+from solstice.pipeline._sweep import Deletions, sweep
 
 TABLE = pa.table({"id": range(10)})
 
@@ -82,10 +84,11 @@ def test_a_sweep_deletes_orphans_and_nothing_else(queue, store, tmp_path):
     waiting = writer(queue, store, 1)
     with waiting:
         waiting.write(TABLE.to_batches())
-        waiting.hand_over()
+        waiting.hand_over(60.0)
     dead = writer(queue, store, 2)
     queue.register_writer(dead.writer, "source", 0.0)
     dead.write(TABLE.to_batches())
+    queue.extend_writer(dead.writer, 0.0)  # its lease has ended
     half = tmp_path / "payloads" / "source" / "unknown" / "x.arrow.tmp"
     half.parent.mkdir()
     half.write_text("half")
@@ -94,6 +97,45 @@ def test_a_sweep_deletes_orphans_and_nothing_else(queue, store, tmp_path):
     assert set(store.keys()) == kept
     assert not half.exists()
     assert queue.live_writers() == {waiting.writer}
+
+
+def test_what_a_killed_spark_was_in_the_middle_of_writing_goes(queue, store, tmp_path):
+    """``writer="parquet"``: Spark's own directories lie deeper than payloads do."""
+    with writer(queue, store) as published:
+        published.write(TABLE.to_batches())
+        published.publish()
+    for folder in (f"{published.writer}", "killed"):
+        half = (
+            tmp_path
+            / "payloads/source"
+            / folder
+            / "written/_temporary/0/_temporary/attempt_0/part-00000-x-c000.parquet"
+        )
+        half.parent.mkdir(parents=True)
+        half.write_bytes(b"PAR1")
+    assert sweep(queue, store) == 2
+    assert set(store.keys()) == {message.payload_key for message in published.messages}
+    assert not (tmp_path / "payloads/source/killed").exists()
+
+
+def test_a_settled_payload_that_cannot_be_deleted_is_left_to_the_sweep(queue, store, monkeypatch, caplog):
+    for key in ("source/w/s0", "source/w/s1"):
+        store.store(key, TABLE)
+    delete = store.delete
+
+    def fails_once(key):
+        monkeypatch.setattr(store, "delete", delete)
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(store, "delete", fails_once)
+    deletions = Deletions(store, lease_s=30.0)
+    deletions.add("source/w/s0")
+    deletions.add("source/w/s1")
+    deletions.work()
+    assert list(store.keys()) == ["source/w/s0"]
+    assert "source/w/s0 cannot be deleted" in caplog.text
+    sweep(queue, store)
+    assert list(store.keys()) == []
 
 
 def test_a_file_and_its_directory_are_synced_before_the_message_exists(store, monkeypatch):
@@ -159,3 +201,51 @@ def test_a_directory_that_cannot_be_read_is_not_taken_for_garbage(queue, store, 
         with pytest.raises(OSError, match="Input/output"):
             sweep(queue, store)
     assert len(list(store.keys())) == 1
+
+
+def test_a_half_written_payload_goes_although_its_writer_has_others_that_are_needed(queue, store, tmp_path):
+    with writer(queue, store) as attempt:
+        attempt.write(TABLE.to_batches())
+        attempt.publish()
+    (needed,) = attempt.messages
+    folder = tmp_path / "payloads" / "source" / attempt.writer
+    (folder / "another.arrow.tmp").write_bytes(b"half")
+    sweep(queue, store)
+    assert [path.name for path in folder.iterdir()] == [f"{needed.split_id}.arrow"]
+
+
+class ManyPayloads:
+    """10,000 payloads of 100 writers, and one that nobody announced."""
+
+    survives_deletion = True
+
+    def __init__(self) -> None:
+        self.deleted: list[str] = []
+
+    def writers(self):
+        return [("source", f"w{number}") for number in range(100)]
+
+    def keys(self, prefix):
+        yield from (f"{prefix}/s{number}" for number in range(100))
+        if prefix == "source/w7":
+            yield f"{prefix}/orphan"
+
+    def delete(self, key):
+        self.deleted.append(key)
+
+    def discard_unfinished(self, prefix):
+        pass
+
+
+def test_a_sweep_needs_no_memory_for_the_splits_that_wait(queue):
+    payloads = ManyPayloads()
+    for stage, name in payloads.writers():
+        queue.produce("source", [QueueMessage("m", "s", f"{stage}/{name}/s{n}", {}) for n in range(100)])
+    tracemalloc.start()
+    try:
+        assert sweep(queue, payloads) == 1
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert payloads.deleted == ["source/w7/orphan"]
+    assert peak_bytes < 300_000

@@ -1,0 +1,140 @@
+"""Sinks that write files, each once and whole."""
+
+import copy
+import hashlib
+import json
+from abc import abstractmethod
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Self
+
+from solstice.pipeline._committing import CommittingDirectory
+from solstice.pipeline._object_output import CommittingBucket, is_object_url
+from solstice.pipeline._queue import Prepared
+from solstice.pipeline._sink import Sink, blames_rows
+from solstice.pipeline._split import Split, SplitPayload
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class FileSink(Sink):
+    """One file per split, there once and whole, whatever crashes.
+
+    On this machine a file gets its name when it is committed, so a reader of the directory sees what is committed and
+    nothing else. On an object store (``s3://``, ``gs://``) ``committed_files(url)`` lists what is.
+    """
+
+    suffix = ""
+
+    def __init__(self, path: str | Path) -> None:
+        self.url = str(path) if is_object_url(path) else ""
+        self.path = Path(str(path)) if self.url else Path(path).absolute()
+        self._owner = "unowned"
+
+    def owned_by(self, queue: str, stage: str) -> Self:
+        """This sink as a stage of a job: its files are told apart from those of all others.
+
+        Not the job's name but its queue tells jobs apart, because there are the records of what is not finished.
+        """
+        owned = copy.copy(self)
+        owned._owner = f"{stage}-{hashlib.sha256(queue.encode()).hexdigest()[:16]}"
+        return owned
+
+    @property
+    def directory(self) -> CommittingDirectory | CommittingBucket:
+        """The committing protocol on this sink's place."""
+        if self.url:
+            return CommittingBucket(self.url, self._owner)
+        return CommittingDirectory(self.path, self._owner)
+
+    def write(self, split: Split, payload: SplitPayload) -> Prepared:
+        """Write the split's file where no reader looks."""
+        table = payload.to_arrow()
+        return self.directory.write(
+            split.split_id, split.attempt, self.suffix, lambda file: self._write_file(table, file)
+        )
+
+    def finish(self, prepared: Prepared) -> None:
+        """Make a committed file visible."""
+        self.directory.finish(prepared)
+
+    def discard(self, prepared: Prepared) -> None:
+        """Remove a file that will not be committed."""
+        self.directory.discard(prepared)
+
+    def sweep(self) -> None:
+        """Remove what crashed workers left."""
+        self.directory.sweep()
+
+    def remove_output(self) -> None:
+        """Remove the files that this sink has written."""
+        self.directory.remove(self.suffix)
+
+    def blames_rows(self, error: Exception) -> bool:
+        """A full disk is not the split's fault."""
+        return blames_rows(error)
+
+    @abstractmethod
+    def _write_file(self, table: "pa.Table", file: IO[bytes]) -> None:
+        """Fill an open file."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url or str(self.path)!r})"
+
+
+class ParquetSink(FileSink):
+    """Parquet files."""
+
+    suffix = ".parquet"
+
+    def __init__(self, path: str | Path, *, compression: str = "zstd") -> None:
+        super().__init__(path)
+        self._compression = compression
+
+    def _write_file(self, table: "pa.Table", file: IO[bytes]) -> None:
+        import pyarrow.parquet as pq
+
+        pq.write_table(table, file, compression=self._compression)
+
+
+class ArrowSink(FileSink):
+    """Arrow IPC files, which can be mapped into memory."""
+
+    suffix = ".arrow"
+
+    def __init__(self, path: str | Path, *, compression: str | None = None) -> None:
+        super().__init__(path)
+        self._compression = compression
+
+    def _write_file(self, table: "pa.Table", file: IO[bytes]) -> None:
+        import pyarrow as pa
+
+        options = pa.ipc.IpcWriteOptions(compression=self._compression)
+        with pa.ipc.new_file(file, table.schema, options=options) as writer:
+            writer.write_table(table)
+
+
+class JsonSink(FileSink):
+    """JSON, an object a line. Times are written in ISO 8601, binary values in base64."""
+
+    suffix = ".jsonl"
+
+    def _write_file(self, table: "pa.Table", file: IO[bytes]) -> None:
+        for batch in table.to_batches(max_chunksize=10_000):
+            lines = [json.dumps(row, ensure_ascii=False, default=_json_value) + "\n" for row in batch.to_pylist()]
+            file.write("".join(lines).encode())
+
+
+def _json_value(value: Any) -> Any:
+    import base64
+    import decimal
+
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, decimal.Decimal):
+        return str(value)
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    if hasattr(value, "total_seconds"):
+        return value.total_seconds()
+    raise TypeError(f"a {type(value).__name__} has no form in JSON")

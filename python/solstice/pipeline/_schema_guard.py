@@ -1,0 +1,60 @@
+"""Keeps the output of a stage to one schema: the one that comes first."""
+
+import base64
+from typing import TYPE_CHECKING
+
+from solstice.errors import OperatorError
+from solstice.pipeline._queue import Queue
+from solstice.pipeline._split import Split
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class SchemaGuard:
+    """One worker's view. The schema is recorded in the queue, so that all workers and all runs agree on it."""
+
+    def __init__(self, queue: Queue, stage: str) -> None:
+        self._queue = queue
+        self._stage = stage
+        self._schema: pa.Schema | None = None
+
+    def check(self, table: "pa.Table", split: Split) -> "pa.Table":
+        """The table, if it fits. Another order of columns does, and so does a column that is all null."""
+        import pyarrow as pa
+
+        if self._schema is None:
+            own = base64.b64encode(table.schema.remove_metadata().serialize().to_pybytes()).decode()
+            known = self._queue.remember(f"schema of {self._stage}", own)
+            self._schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(known)))
+        schema = self._schema
+        if table.schema.equals(schema):
+            return table
+        if sorted(table.schema.names) == sorted(schema.names):
+            table = table.select(schema.names)
+            fitting = pa.schema([_fitting(ours, known) for ours, known in zip(table.schema, schema, strict=True)])
+            if fitting.equals(schema):
+                return table.cast(schema)
+        raise OperatorError(
+            f"stage {self._stage!r} produces another schema for split {split.split_id!r} than before:"
+            f" {_difference(schema, table.schema)}.",
+            remedy="Let the function return the same columns for every split, or give the stage schema=.",
+        )
+
+
+def _fitting(ours: "pa.Field", known: "pa.Field") -> "pa.Field":
+    import pyarrow as pa
+
+    return known if pa.types.is_null(ours.type) or ours.type == known.type else ours
+
+
+def _difference(known: "pa.Schema", ours: "pa.Schema") -> str:
+    before, now = {field.name: field.type for field in known}, {field.name: field.type for field in ours}
+    told = [f"column {name!r} is missing" for name in before if name not in now]
+    told += [f"column {name!r} ({now[name]}) is new" for name in now if name not in before]
+    told += [
+        f"column {name!r} was {before[name]} and is {now[name]}"
+        for name in before
+        if name in now and before[name] != now[name]
+    ]
+    return ", ".join(told) or "columns of the same name"

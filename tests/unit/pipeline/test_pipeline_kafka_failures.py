@@ -1,0 +1,74 @@
+"""What the Kafka queue does when brokers refuse or do not answer, without any broker."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from solstice.errors import QueueError
+from solstice.pipeline import _kafka_cluster
+from solstice.pipeline._kafka_cluster import KafkaCluster
+from solstice.pipeline._kafka_control import Decider, state_record
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    monkeypatch.setattr(_kafka_cluster, "_given_up", set())
+    return KafkaCluster("kafka://127.0.0.1:1/job")
+
+
+class Producer:
+    """Its first record is delivered, or refused."""
+
+    def __init__(self, refusal: KafkaError | None) -> None:
+        self._refusal = refusal
+        self.committed = False
+
+    def produce(self, *arguments: Any, on_delivery: Any = None, **options: Any) -> None:
+        if on_delivery is not None:
+            on_delivery(self._refusal, SimpleNamespace(offset=lambda: 0))
+
+    def flush(self, timeout_s: float) -> int:
+        return 0
+
+    def begin_transaction(self) -> None: ...
+
+    def purge(self) -> None: ...
+
+    def commit_transaction(self, timeout_s: float) -> None:
+        self.committed = True
+
+
+def test_a_decision_whose_record_was_refused_is_made_again(cluster, monkeypatch):
+    producers = [Producer(KafkaError(KafkaError._MSG_TIMED_OUT)), Producer(None)]
+    left = list(producers)
+    monkeypatch.setattr(cluster, "ensure", lambda *topics: None)
+    monkeypatch.setattr(cluster, "producer", lambda name: left.pop(0))
+    control = SimpleNamespace(read_to=lambda end: None)
+    assert Decider(cluster, control, "d").decide(lambda control: [state_record("job..control", ("fact", "a"), "b")])
+    assert [producer.committed for producer in producers] == [False, True]
+
+
+def test_a_topic_that_never_appears_is_waited_for_only_so_long(cluster, monkeypatch):
+    monkeypatch.setattr(_kafka_cluster, "RECOVERY_S", 0.3)
+    monkeypatch.setattr(cluster, "_create", lambda topics: None)
+    monkeypatch.setattr(cluster, "partitions_of", lambda topic: [])
+    with pytest.raises(QueueError, match=r"job\.in does not appear"):
+        cluster.ensure("job.in")
+
+
+@pytest.mark.parametrize("end", [KafkaException(KafkaError(KafkaError._TRANSPORT)), KeyboardInterrupt()])
+def test_after_brokers_were_waited_for_in_vain_the_next_call_only_looks_whether_one_answers(cluster, monkeypatch, end):
+    monkeypatch.setattr(_kafka_cluster, "RECOVERY_S", 0.0)
+    monkeypatch.setattr(_kafka_cluster, "_PROBE_S", 0.2)
+
+    def call() -> None:
+        raise end
+
+    with pytest.raises((QueueError, KeyboardInterrupt)):
+        cluster.retrying(call)
+    with pytest.raises(QueueError, match="run the job again"):
+        cluster.retrying(lambda: pytest.fail("was called"))
+    monkeypatch.setattr(cluster, "_new_admin", lambda: SimpleNamespace(list_topics=lambda timeout: None))
+    assert cluster.retrying(lambda: 1) == 1
