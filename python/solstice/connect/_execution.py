@@ -101,7 +101,7 @@ class Fail(Record):
 
 
 class Expire(Record):
-    """The execution took longer than it may."""
+    """The execution took longer than it may; the operation is to be ended."""
 
 
 Action = Send | Release | Sleep | Emit | Done | Fail | Expire
@@ -176,8 +176,7 @@ class Execution:
     def failed(self, failure: Failure, *, server_ended: bool = False) -> list[Action]:
         """The stream failed, or could not be opened. Of a server that is known to have ended nothing more is asked."""
         if self._deadline is not None and (failure.code == "DEADLINE_EXCEEDED" or self._now() >= self._deadline):
-            self._over = True
-            return [Release(None), Expire()]
+            return [Expire()]
         if server_ended:
             return self._fail(failure)
         next_kind: Literal["execute", "reattach"] = "reattach"

@@ -268,9 +268,9 @@ def test_an_operation_that_takes_too_long_is_ended(server):
         async with await sc.connect_async(server.url(), timeout_s=0.3) as spark:
             with pytest.raises(errors.OperationTimeoutError):
                 await spark.sql("select n").collect()
+            await asyncio.to_thread(server.assert_ended, server.requests("ExecutePlan")[0].operation_id)
 
     asyncio.run(main())
-    server.assert_ended(server.requests("ExecutePlan")[0].operation_id)
 
 
 def test_arrow_readers_take_a_dataframe_of_the_blocking_client(server):
