@@ -16,12 +16,13 @@ from solstice.connect._plan import (
     Sort,
     Sql,
     SqlCommand,
+    ToDF,
     WithColumns,
     WithRelations,
     with_references,
 )
 from solstice.connect._protocol import load_protocol
-from solstice.errors import InvalidPlanError
+from solstice.errors import ArgumentTypeError, InvalidPlanError
 
 
 def encode_query(relation):
@@ -76,9 +77,19 @@ def test_where_only_one_kind_can_stand_there_is_no_wrapper():
     assert list(alias.name) == ["x"]
 
 
-def test_a_value_that_no_field_can_have_is_refused():
-    with pytest.raises(TypeError, match=r"Limit\.limit"):
-        encode_query(Limit(Sql("t"), object()))
+@pytest.mark.parametrize(
+    ("relation", "reason"),
+    [
+        (Limit(Sql("t"), "5"), "'limit' of Limit is a whole number, not '5'"),
+        (Sql(5), "'query' of Sql is text, not 5"),
+        (ToDF(Sql("t"), ("a", 5)), "'column_names' of ToDF is text, not 5"),
+        (Sort(Sql("t"), (), "no"), "'is_global' of Sort is True or False, not 'no'"),
+        (Limit("t", 5), "'input' of Limit is a Relation, not 't'"),
+    ],
+)
+def test_a_value_that_no_field_can_have_is_refused_by_name(relation, reason):
+    with pytest.raises(ArgumentTypeError, match=reason):
+        encode_query(relation)
 
 
 @pytest.mark.parametrize(
