@@ -22,7 +22,7 @@ The map, from the user to the wire:
   connections; ``_driver`` does what it says, over ``_transport`` (blocks) or ``_aio`` (is awaited). ``_interrupt``
   keeps Ctrl-C out of gRPC's own code.
 - ``_requests``, ``_ids``, ``_status``, ``_errors``: what is asked, how it failed, what the user reads of it.
-- ``_decode``, ``_pandas``, ``_collector``, ``_times``, ``_types``: from Arrow and messages to Python.
+- ``_decode``, ``_pandas``, ``_arrow_utc``, ``_collector``, ``_times``, ``_types``: from Arrow and messages to Python.
 - ``_protocol``, ``_descriptors``: the protocol's types, out of the installed pyspark, which is never imported.
 - ``_url``, ``_local``, ``_local_supervisor``: where the server is, or starting one.
 

@@ -31,7 +31,7 @@ async def create_relation(link: "Link", data: Any, schema: types.DataType | Sequ
     config = {key: value for key, value in settings.items() if value is not None}
     if _is_pandas(data):
         names = names or [str(name) for name in (struct.names if struct else data.columns)]
-        table = _cast(_pandas_table(data), struct, config)
+        table = _cast(_pandas_table(data), struct, config, within_ntz=True)  # as PySpark has it, of pandas only
     elif _is_numpy(data):
         table, names = _cast(_numpy_table(data, names), struct, config), None
     elif of_arrow:
@@ -93,10 +93,11 @@ def _rows(data: Iterable[Any]) -> list[Any]:
     return [(value,) for value in rows]
 
 
-def _cast(table: Any, struct: types.StructType | None, config: dict[str, str]) -> Any:
+def _cast(table: Any, struct: types.StructType | None, config: dict[str, str], *, within_ntz: bool = False) -> Any:
     """The table in types that Spark reads; a time without a zone is in the session's."""
     pa = require("pyarrow", "spark")
-    target = struct or struct_of(table.schema, prefer_ntz=config.get(_TIMESTAMP_TYPE) == "TIMESTAMP_NTZ")
+    prefer_ntz = config.get(_TIMESTAMP_TYPE) == "TIMESTAMP_NTZ"
+    target = struct or struct_of(table.schema, prefer_ntz=prefer_ntz, within_ntz=within_ntz)
     if len(target) != table.num_columns:
         return table  # the caller reports it
     wanted = arrow_schema(target)
