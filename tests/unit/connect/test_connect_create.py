@@ -3,6 +3,7 @@
 import datetime
 import decimal
 import hashlib
+import time
 
 import pandas as pd
 import polars as pl
@@ -75,6 +76,15 @@ def test_a_time_without_a_zone_is_in_the_sessions_also_inside_of_others():
         "map": [[("k", instant)], None, []],
         "deep": [[{"lists": [[instant]]}], [None], None],
     }
+
+
+def test_a_datetime_of_python_without_a_zone_is_in_that_of_this_process(monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "America/New_York")
+        time.tzset()
+        table = table_of(sent([(datetime.datetime(2024, 7, 1, 12),)], ["t"]))
+    time.tzset()
+    assert table.column(0).to_pylist() == [datetime.datetime(2024, 7, 1, 16, tzinfo=datetime.UTC)]
 
 
 def test_an_hour_that_comes_twice_is_the_second_one_and_one_that_the_clocks_skip_is_refused():

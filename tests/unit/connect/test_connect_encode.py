@@ -1,5 +1,6 @@
 import datetime
 import decimal
+import time
 
 import pytest
 
@@ -119,6 +120,16 @@ def test_times_are_counted_from_1970_and_from_midnight():
     assert encode_literal(datetime.timedelta(days=-1)).day_time_interval == -86_400_000_000
     assert encode_literal(datetime.time(0, 0, 1)).time.nano == 1_000_000_000
     assert encode_literal(decimal.Decimal("1.50")).decimal.value == "1.50"
+
+
+def test_a_datetime_without_a_zone_is_in_that_of_this_process(monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "Europe/Warsaw")
+        time.tzset()
+        naive = encode_literal(datetime.datetime(2024, 7, 1, 12, 0, 0, 5)).timestamp
+        zoned = encode_literal(datetime.datetime(2024, 7, 1, 10, 0, 0, 5, datetime.UTC)).timestamp
+    time.tzset()
+    assert naive == zoned == 1_719_828_000_000_005
 
 
 def test_an_array_has_the_type_of_its_first_element():
