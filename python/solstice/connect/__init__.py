@@ -12,14 +12,17 @@ The map, from the user to the wire:
   ``_progress``; ``_bounds`` guards results.
 - A DataFrame is built up, each part on the one before: ``_frame _fetch _select _combine _shape _statistics _analysis
   _keep _results``, then ``_dataframe`` or ``_async``; ``_group``, ``_window``, ``_column`` and ``functions`` go with
-  it. ``_camel`` gives PySpark's spellings, ``_actions`` makes methods that block and methods to await of one code.
+  it. ``_camel`` gives PySpark's spellings, ``_arguments`` tells which argument was wrong, ``_actions`` makes methods
+  that block and methods to await of one code.
 - ``_plan`` and ``_expressions`` are what a DataFrame is, ``_encode`` what the server gets; ``_sql`` tells queries from
   commands, ``_sql_arguments`` binds values to them.
-- ``_create``, ``_infer``, ``_local_data``, ``_arrow_types``, ``_upload``: this process's own data on its way there.
+- ``_create``, ``_infer``, ``_local_data``, ``_arrow_types``, ``_instants``, ``_upload``: this process's own data on its
+  way there.
 - ``_link`` is between DataFrames and the driver. ``_execution`` is a state machine without I/O that survives cut
-  connections; ``_driver`` does what it says, over ``_transport`` (blocks) or ``_aio`` (is awaited).
+  connections; ``_driver`` does what it says, over ``_transport`` (blocks) or ``_aio`` (is awaited). ``_interrupt``
+  keeps Ctrl-C out of gRPC's own code.
 - ``_requests``, ``_ids``, ``_status``, ``_errors``: what is asked, how it failed, what the user reads of it.
-- ``_decode``, ``_pandas``, ``_collector``, ``_times``, ``_types``: from Arrow and messages to Python.
+- ``_decode``, ``_pandas``, ``_arrow_utc``, ``_collector``, ``_times``, ``_types``: from Arrow and messages to Python.
 - ``_protocol``, ``_descriptors``: the protocol's types, out of the installed pyspark, which is never imported.
 - ``_url``, ``_local``, ``_local_supervisor``: where the server is, or starting one.
 

@@ -69,11 +69,17 @@ def _field(
     return pa.field(name, arrow_type(data_type), nullable=nullable, metadata=encoded)
 
 
-def struct_of(schema: Any, *, prefer_ntz: bool) -> types.StructType:
-    """The struct of an Arrow schema. A time without a zone is an instant unless ``prefer_ntz``."""
+def struct_of(schema: Any, *, prefer_ntz: bool, within_ntz: bool = False) -> types.StructType:
+    """The struct of an Arrow schema. A time without a zone is an instant unless ``prefer_ntz``.
+
+    ``within_ntz``: those inside of lists, structs and maps are none.
+    """
+
+    def data_type(kind: Any) -> types.DataType:
+        return type_of(kind, prefer_ntz or (within_ntz and kind.num_fields > 0))
+
     return types.StructType(
-        types.StructField(field.name, type_of(field.type, prefer_ntz), field.nullable, _metadata_of(field))
-        for field in schema
+        types.StructField(field.name, data_type(field.type), field.nullable, _metadata_of(field)) for field in schema
     )
 
 

@@ -1,7 +1,7 @@
 """PySpark's spelling, by one mechanism: a class's snake_case names also as camelCase, and its keywords too.
 
 ``camel_cased`` gives ``union_by_name(other, allow_missing_columns=...)`` the second name ``unionByName`` and lets both
-take ``allowMissingColumns``.
+take ``allowMissingColumns``. What these methods refuse with an error of Python's own is explained on the way.
 """
 
 import functools
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from solstice.connect._record import Record
+from solstice.errors import SolsticeError
 
 _Class = TypeVar("_Class", bound=type)
 
@@ -40,9 +41,9 @@ def camel_cased(**spellings: str) -> Callable[[_Class], _Class]:
             if name.startswith("_") and name != "__init__":
                 continue
             member = members.get(name)
-            renaming = _with_camel_keywords(member, fields)
-            if renaming is not member:
-                setattr(cls, name, renaming)
+            wrapped = _wrapped(member, fields)
+            if wrapped is not member:
+                setattr(cls, name, wrapped)
             if "_" in name.strip("_"):
                 setattr(cls, spellings.get(name) or camel(name), _Alias(name))
         return cls
@@ -50,10 +51,10 @@ def camel_cased(**spellings: str) -> Callable[[_Class], _Class]:
     return decorate
 
 
-def _with_camel_keywords(member: Any, fields: tuple[str, ...]) -> Any:
+def _wrapped(member: Any, fields: tuple[str, ...]) -> Any:
     """The same function, taking its keywords in both spellings; anything else as it is."""
     if isinstance(member, staticmethod | classmethod):
-        inner = _with_camel_keywords(member.__func__, fields)
+        inner = _wrapped(member.__func__, fields)
         return member if inner is member.__func__ else type(member)(inner)
     if not inspect.isfunction(member):
         return member
@@ -63,13 +64,23 @@ def _with_camel_keywords(member: Any, fields: tuple[str, ...]) -> Any:
         code = inspect.unwrap(member).__code__
         parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         names = {camel(name): name for name in parameters if "_" in name.strip("_")}
-    if not names:
+    if not names and (member is Record.__init__ or inspect.iscoroutinefunction(member)):
         return member
 
     @functools.wraps(member)
-    def renaming(*values: Any, **keywords: Any) -> Any:
+    def wrapper(*values: Any, **keywords: Any) -> Any:
         if keywords:
             keywords = {names.get(name, name): value for name, value in keywords.items()}
-        return member(*values, **keywords)
+        try:
+            return member(*values, **keywords)
+        except SolsticeError:
+            raise
+        except (TypeError, ValueError, AttributeError) as error:
+            from solstice.connect._arguments import wrong_argument
 
-    return renaming
+            wrong = wrong_argument(member, values, keywords)
+            if wrong is None:
+                raise
+            raise wrong from error
+
+    return wrapper

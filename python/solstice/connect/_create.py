@@ -8,6 +8,7 @@ from solstice.connect import _plan as plan
 from solstice.connect import types
 from solstice.connect._arrow_types import arrow_schema, arrow_type, struct_of
 from solstice.connect._infer import infer_schema
+from solstice.connect._instants import with_instants
 from solstice.connect._local_data import python_table
 from solstice.connect._upload import CONFIG, local_relation
 from solstice.errors import ArgumentTypeError, InvalidPlanError
@@ -21,7 +22,8 @@ _TIMESTAMP_TYPE, _TIME_ZONE = "spark.sql.timestampType", "spark.sql.session.time
 async def create_relation(link: "Link", data: Any, schema: types.DataType | Sequence[str] | None) -> plan.Relation:
     """The relation of data. ``schema`` is a struct, the type of single values, or the columns' names."""
     struct, names = _struct_and_names(schema)
-    if not hasattr(data, "__arrow_c_stream__") and isinstance(data, Sized) and len(data) == 0:
+    of_arrow = hasattr(data, "__arrow_c_stream__")
+    if isinstance(data, Sized) and len(data) == 0 and not (of_arrow and struct is None):
         if struct is None:
             raise InvalidPlanError("empty data has no schema.", remedy="Pass one, for example 'a INT, b STRING'.")
         return plan.LocalRelation(schema=struct.json())
@@ -29,12 +31,14 @@ async def create_relation(link: "Link", data: Any, schema: types.DataType | Sequ
     config = {key: value for key, value in settings.items() if value is not None}
     if _is_pandas(data):
         names = names or [str(name) for name in (struct.names if struct else data.columns)]
-        table = _cast(_pandas_table(data), struct, config)
+        table = _cast(_pandas_table(data), struct, config, within_ntz=True)  # as PySpark has it, of pandas only
     elif _is_numpy(data):
         table, names = _cast(_numpy_table(data, names), struct, config), None
-    elif hasattr(data, "__arrow_c_stream__"):
-        table = _cast(require("pyarrow", "spark").table(data), struct, config)
-        names = names or ([] if struct else list(table.column_names))
+    elif of_arrow:
+        table = require("pyarrow", "spark").table(data)
+        _check_names(table.column_names, struct)
+        table = _cast(table, struct, config)
+        names = names or (None if struct else list(table.column_names))
     else:
         rows = _rows(data)
         struct = struct or infer_schema(rows, names)
@@ -64,6 +68,15 @@ def _struct_and_names(schema: Any) -> tuple[types.StructType | None, list[str] |
     )
 
 
+def _check_names(found: list[str], struct: types.StructType | None) -> None:
+    """Refuse a schema of other columns: taken by position, one would get the values of another."""
+    if struct is not None and found != struct.names:
+        raise InvalidPlanError(
+            f"the data has the columns {', '.join(found)}, the schema {', '.join(struct.names)}.",
+            remedy="Make them the same, in the same order, or pass names only.",
+        )
+
+
 def _rows(data: Iterable[Any]) -> list[Any]:
     if hasattr(data, "collect"):  # of Polars, or of another session
         raise InvalidPlanError(f"a {type(data).__name__} is not computed yet.", remedy="Pass what its collect() gives.")
@@ -80,24 +93,30 @@ def _rows(data: Iterable[Any]) -> list[Any]:
     return [(value,) for value in rows]
 
 
-def _cast(table: Any, struct: types.StructType | None, config: dict[str, str]) -> Any:
+def _cast(table: Any, struct: types.StructType | None, config: dict[str, str], *, within_ntz: bool = False) -> Any:
     """The table in types that Spark reads; a time without a zone is in the session's."""
     pa = require("pyarrow", "spark")
-    compute = require("pyarrow.compute", "spark")
-    target = struct or struct_of(table.schema, prefer_ntz=config.get(_TIMESTAMP_TYPE) == "TIMESTAMP_NTZ")
+    prefer_ntz = config.get(_TIMESTAMP_TYPE) == "TIMESTAMP_NTZ"
+    target = struct or struct_of(table.schema, prefer_ntz=prefer_ntz, within_ntz=within_ntz)
     if len(target) != table.num_columns:
         return table  # the caller reports it
+    wanted = arrow_schema(target)
     columns = []
-    for column, field in zip(table.columns, target, strict=True):
+    for column, field, to in zip(table.columns, target, wanted, strict=True):
         if pa.types.is_dictionary(column.type):
             column = _decoded(column, arrow_type(field.data_type))
-        if pa.types.is_timestamp(column.type):
-            column = column.cast(pa.timestamp("us", column.type.tz), safe=False)  # Spark has no nanoseconds
-            if column.type.tz is None and isinstance(field.data_type, types.TimestampType):
-                column = compute.assume_timezone(column, config.get(_TIME_ZONE, "UTC"))
-        columns.append(column)
-    wanted = arrow_schema(target)
-    return pa.Table.from_arrays(columns, names=wanted.names).cast(wanted)
+        try:
+            chunks = [
+                with_instants(chunk, field.data_type, config.get(_TIME_ZONE, "UTC")).cast(to.type)
+                for chunk in column.chunks
+            ]
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise ArgumentTypeError(
+                f"the column {field.name!r} does not become {field.data_type.simple_string()}: {error}.",
+                remedy="Pass another schema, or convert the column.",
+            ) from None
+        columns.append(pa.chunked_array(chunks, to.type))
+    return pa.Table.from_arrays(columns, schema=wanted)
 
 
 def _decoded(column: Any, target: Any) -> Any:

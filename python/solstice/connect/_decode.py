@@ -1,6 +1,6 @@
 """Turns what the server sent into rows, natively, or into Arrow data, for which pyarrow is imported."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from solstice import _native
@@ -10,6 +10,8 @@ from solstice.connect._collector import collector_paused
 from solstice.connect._execution import Batch
 from solstice.connect._row import Row, row_class
 from solstice.errors import InvalidPlanError, UnsupportedTypeError
+
+RowClasses = Callable[[tuple[str, ...]], Any]
 
 
 def read_batches(batch: Batch) -> tuple[Any, list[Any]]:
@@ -38,14 +40,46 @@ def check_polars(schema: Any) -> None:
             raise _months_error(path)
 
 
-def rows_of(batch: Batch) -> list[Row]:
+def struct_classes(schema: Any) -> RowClasses:
+    """The classes of structs within rows, by the names that come with the data; the schema is a DataType message.
+
+    The server numbers the fields of a struct that have one name, ``x_0`` and ``x_1``: Arrow's structs need it.
+    """
+    renamed: dict[tuple[str, ...], tuple[str, ...]] = {}
+    todo = [field.data_type for field in schema.struct.fields]
+    while todo:
+        message = todo.pop()
+        kind = message.WhichOneof("kind")
+        if kind == "array":
+            todo.append(message.array.element_type)
+        elif kind == "map":
+            todo += [message.map.key_type, message.map.value_type]
+        elif kind == "struct":
+            todo += [field.data_type for field in message.struct.fields]
+            names = tuple(field.name for field in message.struct.fields)
+            if len(set(names)) < len(names):
+                renamed[_numbered(names)] = names
+    return (lambda names: row_class(renamed.get(names, names))) if renamed else row_class
+
+
+def _numbered(names: tuple[str, ...]) -> tuple[str, ...]:
+    counts = dict.fromkeys((name for name in names if names.count(name) > 1), -1)
+    sent = []
+    for name in names:
+        if name in counts:
+            counts[name] += 1
+        sent.append(f"{name}_{counts[name]}" if name in counts else name)
+    return tuple(sent)
+
+
+def rows_of(batch: Batch, classes: RowClasses = row_class) -> list[Row]:
     """The rows in one message of the server, with the values that PySpark would give; pyarrow is not needed.
 
     An instant (``timestamp``) becomes a naive datetime in this process's own time zone, as in PySpark.
     """
     rows: list[Row] = []
     with collector_paused():
-        for names, columns, count in _native.decode_columns(batch.data, row_class, _times.day_offset_s, _times.local):
+        for names, columns, count in _native.decode_columns(batch.data, classes, _times.day_offset_s, _times.local):
             cls = row_class(names)
             rows += map(cls, zip(*columns, strict=True)) if columns else [cls(())] * count
     return rows

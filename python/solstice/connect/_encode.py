@@ -13,7 +13,7 @@ from solstice.connect._expressions import Literal, Node, Subquery
 from solstice.connect._plan import Command, Relation, ServerRelation, WithColumns
 from solstice.connect._types import encode_type
 from solstice.connect.types import DataType, NullType
-from solstice.errors import InvalidPlanError
+from solstice.errors import ArgumentTypeError, InvalidPlanError
 
 # The server, by default, parses this many messages nested in a request, and of more says nothing but "UNKNOWN".
 MAX_NESTING = 1024
@@ -21,6 +21,14 @@ MAX_NESTING = 1024
 _ROOT_LEVEL = 3  # schema, plan, root
 _WRAPPERS = {"spark.connect.Expression", "spark.connect.Relation", "spark.connect.Command"}
 _SCALARS = {bool, int, float, str, bytes}
+# What a field of a message can have, by protobuf's numbers of types; enumerations are not the user's.
+_EXPECTED: dict[int, tuple[str, Any]] = {
+    **dict.fromkeys((1, 2, 3, 4), ("a whole number", int)),
+    **dict.fromkeys((5, 6), ("a number", (int, float))),
+    7: ("True or False", bool),
+    9: ("text", (str, bytes)),
+    10: ("a {}", (Node, DataType, Mapping)),
+}
 
 # What is left to encode: a node, the message it belongs in, and how deep that is.
 Todo = list[tuple[Node, Any, int]]
@@ -66,7 +74,10 @@ def encode(root: Node, message: Any) -> None:
             special(node, body, todo, level)
         else:
             body.SetInParent()
-            _fill(node, body, todo, level)
+            try:
+                _fill(node, body, todo, level)
+            except (TypeError, ValueError, AttributeError) as error:
+                raise _misfit(node, body) or error from None
 
 
 @functools.cache
@@ -101,9 +112,21 @@ def _fill(node: Node, body: Any, todo: Todo, level: int) -> None:
         elif isinstance(value, DataType):
             encode_type(value, getattr(body, name))
         else:
-            raise TypeError(f"{type(node).__name__}.{name} cannot be {value!r}")
+            raise TypeError(name)
     children.reverse()
     todo.extend(children)
+
+
+def _misfit(node: Node, body: Any) -> ArgumentTypeError | None:
+    """The error for the first value that its field in the message cannot have."""
+    for field in body.DESCRIPTOR.fields:
+        expected, classes = _EXPECTED.get(field.cpp_type, ("", ()))
+        value = getattr(node, field.name, None)
+        for each in value if isinstance(value, tuple) else () if value is None else (value,):
+            if expected and not isinstance(each, classes):
+                what = expected.format(field.message_type and field.message_type.name)
+                return ArgumentTypeError(f"{field.name!r} of {type(node).__name__} is {what}, not {each!r}")
+    return None
 
 
 def _literal(node: Literal, body: Any, todo: Todo, level: int) -> None:

@@ -97,7 +97,7 @@ def error_of(failure: Failure, *, address: str, details: Any = None) -> ConnectE
         )
     if failure.is_refusal:
         return AuthenticationError(
-            f"the server at {address} refused the credentials: {message}",
+            f"the server at {address} refused the credentials: {message.rstrip('.')}.",
             remedy="Check the token: connect(token=...), ;token=... in the URL, or SPARK_CONNECT_AUTHENTICATE_TOKEN.",
         )
     if failure.code == "UNIMPLEMENTED":

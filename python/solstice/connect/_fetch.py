@@ -11,7 +11,7 @@ from solstice.connect._collector import collector_paused
 from solstice.connect._execution import Batch, Schema
 from solstice.connect._frame import Frame
 from solstice.connect._plan import Relation
-from solstice.connect._row import Row
+from solstice.connect._row import Row, row_class
 from solstice.connect._types import decode_struct
 from solstice.errors import TransportError
 
@@ -24,17 +24,18 @@ class Fetching(Frame):
     async def _rows(self, bounds: Bounds | None = None) -> list[Row]:
         rows: list[Row] = []
         batches: list[Batch] = []
+        classes: _decode.RowClasses = row_class
         async with contextlib.aclosing(self._batches(bounds)) as arriving:
-            async for batch in arriving:
+            async for batch, classes in arriving:
                 if rows or batches:
                     batches.append(batch)
                 else:
-                    rows = _decode.rows_of(batch)  # what no row can hold shows before all the data has come
+                    rows = _decode.rows_of(batch, classes)  # what no row can hold shows before all the data has come
         batches.reverse()
         # Over all batches at once: the collector, switched on in between, would walk all rows so far each time.
         with collector_paused():
             while batches:
-                rows += _decode.rows_of(batches.pop())  # so that a batch's memory is free once its rows exist
+                rows += _decode.rows_of(batches.pop(), classes)  # so that a batch's memory is free once its rows exist
         return rows
 
     async def _cell(self, relation: Relation) -> Any:
@@ -80,12 +81,15 @@ class Fetching(Frame):
 
             yield arrow_schema(decode_struct(schema.message)), []
 
-    async def _batches(self, bounds: Bounds | None = None) -> AsyncGenerator[Batch, None]:
-        """The server's messages as they arrive."""
+    async def _batches(self, bounds: Bounds | None = None) -> "AsyncGenerator[tuple[Batch, _decode.RowClasses], None]":
+        """The server's messages as they arrive, and the classes of the structs in them."""
+        classes: _decode.RowClasses = row_class
         async with contextlib.aclosing(self._items(bounds)) as arriving:
             async for item in arriving:
-                if isinstance(item, Batch):
-                    yield item
+                if isinstance(item, Schema):
+                    classes = _decode.struct_classes(item.message)
+                else:
+                    yield item, classes
 
     async def _items(self, bounds: Bounds | None) -> AsyncGenerator[Batch | Schema, None]:
         async with contextlib.aclosing(self._link.query(self._relation, self._observations)) as items:

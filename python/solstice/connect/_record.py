@@ -68,4 +68,7 @@ def _compile(cls: type[Record]) -> Callable[..., None]:
     _COMPILED[cls] = compiled
     if cls.__init__ is Record.__init__:
         cls.__init__ = compiled  # type: ignore[method-assign]
+        for derived in cls.__subclasses__():  # which would inherit it, and have fields of their own
+            if "__init__" not in vars(derived):
+                derived.__init__ = Record.__init__  # type: ignore[method-assign]
     return compiled

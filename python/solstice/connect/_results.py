@@ -100,8 +100,10 @@ class Results(Kept):
 
     @action
     async def to_arrow(self, *, max_rows: Bound = SESSION, max_bytes: Bound = SESSION) -> "pa.Table":
-        """The result as an Arrow table."""
-        return await self._table(self._bounds("to_arrow", max_rows, max_bytes))
+        """The result as an Arrow table. Instants (``timestamp``) have the zone UTC, as in PySpark."""
+        from solstice.connect._arrow_utc import with_utc
+
+        return with_utc(await self._table(self._bounds("to_arrow", max_rows, max_bytes)))
 
     @action
     async def to_pandas(self, *, max_rows: Bound = SESSION, max_bytes: Bound = SESSION) -> "pd.DataFrame":
@@ -130,8 +132,8 @@ class Results(Kept):
 
     async def _row_lists(self) -> AsyncGenerator[list[Row], None]:
         async with contextlib.aclosing(self._batches()) as arriving:
-            async for batch in arriving:
-                yield _decode.rows_of(batch)
+            async for batch, classes in arriving:
+                yield _decode.rows_of(batch, classes)
 
     def _bounds(
         self,

@@ -70,8 +70,8 @@ class Row(tuple[Any, ...], metaclass=_RowMeta):
         return item in self.__fields__ if self.__fields__ else tuple.__contains__(self, item)
 
     def __repr__(self) -> str:
-        if not self.__fields__:
-            return f"Row({', '.join(map(repr, self))})"
+        if self and not self.__fields__:
+            return f"<Row({', '.join(map(repr, self))})>"
         return f"Row({', '.join(f'{name}={value!r}' for name, value in zip(self.__fields__, self, strict=False))})"
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -125,9 +125,9 @@ class Statistics(Shaping):
         """How often each pair of values occurs."""
         return self._derive(plan.Crosstab(self._relation, col1, col2))
 
-    def freq_items(self, cols: Sequence[str], support: float | None = None) -> Self:
+    def freq_items(self, cols: str | Sequence[str], support: float | None = None) -> Self:
         """Values that may occur in more than a share of the rows, by default 1 %."""
-        return self._derive(plan.FreqItems(self._relation, tuple(cols), support or 0.01))
+        return self._derive(plan.FreqItems(self._relation, _names(cols), support or 0.01))
 
 
 @camel_cased()
@@ -181,7 +181,7 @@ class StatFunctions(Generic[FrameT]):
         """``DataFrame.crosstab``."""
         return self._frame.crosstab(col1, col2)
 
-    def freq_items(self, cols: Sequence[str], support: float | None = None) -> FrameT:
+    def freq_items(self, cols: str | Sequence[str], support: float | None = None) -> FrameT:
         """``DataFrame.freq_items``."""
         return self._frame.freq_items(cols, support)
 

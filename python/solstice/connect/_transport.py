@@ -1,6 +1,6 @@
 """Calls over gRPC that block. The methods are coroutines, as those of the asynchronous transport, and never suspend.
 
-Calls are futures and streams, never blocking unary calls: those would see Ctrl-C late.
+Calls are futures and streams, never blocking unary calls: those would see Ctrl-C late. gRPC itself never sees it.
 """
 
 import time
@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import grpc
 
+from solstice.connect._interrupt import Uninterrupted
 from solstice.connect._protocol import Method
 from solstice.connect._protocol import Protocol as Messages
 from solstice.connect._status import Failure, failure_of
@@ -130,34 +131,40 @@ class BlockingTransport:
         meanwhile: Callable[[], None] = lambda: None,
     ) -> Any:
         """Call; Ctrl-C ends the wait."""
-        future = self._future(method, request, metadata, timeout_s)
+        with Uninterrupted():
+            future = self._future(method, request, metadata, timeout_s)
         try:
             meanwhile()
-            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+        try:
+            with Uninterrupted(future.cancel):
+                return future.result()
         except grpc.RpcError as error:
             raise CallFailed(self._failure(error)) from None
         except grpc.FutureCancelledError:
             raise CallFailed(CANCELLED) from None
-        except BaseException:
-            future.cancel()
-            raise
 
     def stream(self, method: str, request: Any, metadata: Metadata, timeout_s: float | None) -> "_BlockingStream":
         """Call a method that has many responses."""
-        call = invoked(self._calls[method], request, metadata=metadata, timeout=timeout_s)
+        with Uninterrupted():
+            call = invoked(self._calls[method], request, metadata=metadata, timeout=timeout_s)
         return _BlockingStream(call, self._failure)
 
     def start(self, method: str, request: Any, metadata: Metadata, timeout_s: float) -> Any:
         """Call and go on. The call is held until it is done: gRPC cancels one whose future is collected."""
-        future = self._future(method, request, metadata, timeout_s)
-        self._started.add(future)
-        future.add_done_callback(self._started.discard)
+        with Uninterrupted():
+            future = self._future(method, request, metadata, timeout_s)
+            self._started.add(future)
+            future.add_done_callback(self._started.discard)
         return future
 
     async def wait(self, started: Any, timeout_s: float) -> Failure | None:
         """Wait for a call that was started."""
         try:
-            started.result(timeout=timeout_s)
+            with Uninterrupted():
+                started.result(timeout=timeout_s)
         except grpc.RpcError as error:
             return self._failure(error)
         except (grpc.FutureTimeoutError, grpc.FutureCancelledError):
@@ -170,7 +177,8 @@ class BlockingTransport:
 
     async def close(self) -> None:
         """Close the channel."""
-        self._channel.close()
+        with Uninterrupted():
+            self._channel.close()
 
     def _future(self, method: str, request: Any, metadata: Metadata, timeout_s: float | None) -> Any:
         call = self._calls[method]
@@ -187,12 +195,14 @@ class _BlockingStream:
 
     async def next(self) -> Any:
         try:
-            return next(self._call, None)
+            with Uninterrupted(self._call.cancel):
+                return next(self._call, None)
         except grpc.RpcError as error:
             raise CallFailed(self._failure(error)) from None
 
     def cancel(self) -> None:
-        self._call.cancel()
+        with Uninterrupted():
+            self._call.cancel()
 
 
 NO_ANSWER = Failure("DEADLINE_EXCEEDED", "no answer")

@@ -124,6 +124,8 @@ def parse_endpoint(
             option="url",
             remedy=f'Write connect("sc://host:{DEFAULT_PORT}"), set {URL_VARIABLE}, or start a server with local().',
         )
+    if not isinstance(url, str):
+        raise ConfigError(f"the URL of a server is text, not {url!r}.", option="url", value=url)
     parts = parse_url(url)
     if parts.scheme != "sc" or not parts.host or parts.path not in ("", "/"):
         raise ConfigError(

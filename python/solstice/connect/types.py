@@ -189,6 +189,10 @@ class DecimalType(_ParameterType, FractionalType):
         """The type as SQL spells it."""
         return f"decimal({self.precision},{self.scale})"
 
+    def __repr__(self) -> str:
+        """As PySpark shows it: without a blank."""
+        return f"DecimalType({self.precision},{self.scale})"
+
 
 class StringType(AtomicType):
     """Text, compared by its collation."""
@@ -273,7 +277,6 @@ class CalendarIntervalType(DataType):
 
 class _FieldIntervalType(_ParameterType):
     _units: ClassVar[tuple[str, ...]] = ()
-    _name = "interval"
 
     start_field: int
     end_field: int
@@ -288,7 +291,7 @@ class _FieldIntervalType(_ParameterType):
 class YearMonthIntervalType(_FieldIntervalType):
     """Intervals of years and months."""
 
-    _units = ("year", "month")
+    _units, _name = ("year", "month"), "yearmonthinterval"
 
     def __init__(self, start_field: int | None = None, end_field: int | None = None) -> None:
         super().__init__(*_interval_fields(start_field, end_field, last=1))
@@ -298,7 +301,7 @@ class YearMonthIntervalType(_FieldIntervalType):
 class DayTimeIntervalType(_FieldIntervalType):
     """Intervals of days to microseconds."""
 
-    _units = ("day", "hour", "minute", "second")
+    _units, _name = ("day", "hour", "minute", "second"), "daytimeinterval"
 
     def __init__(self, start_field: int | None = None, end_field: int | None = None) -> None:
         super().__init__(*_interval_fields(start_field, end_field, last=3))

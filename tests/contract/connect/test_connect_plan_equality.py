@@ -16,6 +16,8 @@ import solstice.connect as sc
 from solstice.connect import _builder, _camel, _conf, _dataframe, _keep, _reader, _statistics, _table_functions
 
 README = Path(__file__).parents[3] / "README.md"
+# More ways to call what the cases cover: lists, keywords, literals of all kinds, local data. One on each line.
+MORE_FORMS = Path(__file__).with_name("more_forms.txt").read_text().splitlines()
 FUNCTIONS = [name for name in connect_function_cases.names() if f"functions.{name}" not in LATER]
 
 
@@ -85,6 +87,11 @@ def assert_equal(clients, expression):
 def test_a_method_sends_what_the_official_one_does(clients, name):
     for expression in CASES[name]:
         assert_equal(clients, expression)
+
+
+@pytest.mark.parametrize("expression", MORE_FORMS)
+def test_another_form_of_a_call_sends_what_the_official_one_does(clients, expression):
+    assert_equal(clients, expression)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

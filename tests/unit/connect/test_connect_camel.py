@@ -95,3 +95,18 @@ def test_a_record_made_before_its_subclass_does_not_lend_it_its_fields():
 def test_a_record_wants_its_fields(make):
     with pytest.raises(TypeError):
         make()
+
+
+def test_a_record_made_after_its_subclass_does_not_lend_it_its_fields():
+    class Base(Record):
+        pass
+
+    class Derived(Base):
+        a: int
+
+    class Further(Derived):
+        b: int = 2
+
+    Base()
+    assert Derived(1) == Derived(a=1)
+    assert (Further(1).a, Further(1).b) == (1, 2)

@@ -3,6 +3,7 @@
 import datetime
 import decimal
 import hashlib
+import time
 
 import pandas as pd
 import polars as pl
@@ -58,6 +59,58 @@ def test_a_time_without_a_zone_is_in_the_sessions():
     assert kept["t"][0].as_py() == datetime.datetime(2024, 7, 1, 12)
 
 
+def test_a_time_without_a_zone_is_in_the_sessions_also_inside_of_others():
+    noon, map_type = datetime.datetime(2024, 7, 1, 12), pa.map_(pa.string(), pa.timestamp("us"))
+    data = pa.table(
+        {
+            "list": pa.array([[0], [noon, None], None, []], pa.large_list(pa.timestamp("ns"))),
+            "struct": [None, {"at": noon, "zoned": noon.replace(tzinfo=datetime.UTC)}, None, {"at": None}],
+            "map": pa.array([None, [("k", noon)], None, []], map_type),
+            "deep": [None, [{"lists": [[noon]]}], [None], None],
+        }
+    ).slice(1)
+    instant = datetime.datetime(2024, 7, 1, 10, tzinfo=datetime.UTC)
+    assert table_of(sent(data)).to_pydict() == {
+        "list": [[instant, None], None, []],
+        "struct": [{"at": instant, "zoned": noon.replace(tzinfo=datetime.UTC)}, None, {"at": None, "zoned": None}],
+        "map": [[("k", instant)], None, []],
+        "deep": [[{"lists": [[instant]]}], [None], None],
+    }
+
+
+def test_a_datetime_of_python_without_a_zone_is_in_that_of_this_process(monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "America/New_York")
+        time.tzset()
+        table = table_of(sent([(datetime.datetime(2024, 7, 1, 12),)], ["t"]))
+    time.tzset()
+    assert table.column(0).to_pylist() == [datetime.datetime(2024, 7, 1, 16, tzinfo=datetime.UTC)]
+
+
+def test_an_hour_that_comes_twice_is_the_second_one_and_one_that_the_clocks_skip_is_refused():
+    twice, skipped = datetime.datetime(2024, 10, 27, 2, 30), datetime.datetime(2024, 3, 31, 2, 30)
+    for data in (pa.table({"t": [twice]}), pl.DataFrame({"t": [twice]}), pd.DataFrame({"t": [twice]})):
+        [instant] = table_of(sent(data)).column(0).to_pylist()
+        assert instant == datetime.datetime(2024, 10, 27, 1, 30, tzinfo=datetime.UTC)
+    with pytest.raises(ArgumentTypeError, match=r"column 't' does not become timestamp: .*Europe/Warsaw"):
+        sent(pa.table({"t": [skipped]}))
+
+
+def test_arrow_data_has_the_names_and_types_of_its_schema():
+    schema = T.StructType().add("a", "integer").add("b", "string")
+    for data in (pa.table({"a": [1], "b": ["x"]}), pl.DataFrame({"a": [1], "b": ["x"]})):
+        relation = session().create_dataframe(data, schema)._relation
+        assert isinstance(relation, LocalRelation)
+        assert relation.schema == schema.json()
+        assert table_of(relation).schema.types == [pa.int32(), pa.string()]
+
+
+def test_no_row_is_needed_for_a_schema():
+    schema = T.StructType().add("a", "integer")
+    for data in ([], pd.DataFrame(), pd.DataFrame({"a": []}), pl.DataFrame({"a": []}), pa.table({"a": []})):
+        assert session().create_dataframe(data, schema)._relation == LocalRelation(schema=schema.json())
+
+
 def test_nested_rows_become_structs_arrays_and_maps():
     rows = [({"k": [1, None]}, (1, {"x": decimal.Decimal("1.5")}), None)]
     schema = T.StructType(
@@ -96,6 +149,10 @@ def test_rows_may_miss_what_others_have():
         ([(datetime.date(2020, 1, 1),)], "timestamp", r"column 'a' .* not timestamp"),
         ([("x",)], "binary", r"column 'a' .* not binary"),
         ([(5,)], "binary", r"column 'a' .* not binary"),
+        (pa.table({"a": ["x"]}), "long", r"column 'a' does not become bigint"),
+        (pa.table({"a": [[datetime.datetime(2024, 1, 1)]]}), "long", r"column 'a' does not become bigint"),
+        (pa.table({"a": [{"x": datetime.datetime(2024, 1, 1)}]}), T.ArrayType(T.LongType()), r"'a' does not become"),
+        (pa.table({"a": [2**40]}), "integer", r"column 'a' does not become int"),
     ],
 )
 def test_values_of_another_type_are_refused_by_the_columns_name(rows, schema, reason):
@@ -120,6 +177,9 @@ def test_a_type_that_no_value_tells_is_refused_by_the_columns_name(value):
         ([(1,)], ["a", "b"]),
         ([(None,)], T.StructType([T.StructField("a", T.LongType(), False)])),
         (pa.table({"a": [1]}), ["a", "b"]),
+        (pa.table({"a": [1]}), T.StructType().add("b", "long")),
+        (pa.table({"a": [1], "b": [2]}), T.StructType().add("b", "long").add("a", "long")),
+        (pa.table({"a": [1], "b": [2]}), T.StructType().add("a", "long")),
     ],
 )
 def test_data_and_schema_that_do_not_match_are_refused(data, schema):

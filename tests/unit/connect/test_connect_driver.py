@@ -1,5 +1,6 @@
 """The driver and the session over real gRPC, against a server that answers by a script."""
 
+import gc
 import os
 import re
 import signal
@@ -13,6 +14,7 @@ from connect_scripted_server import ScriptedServer, abort, error_details, once
 
 import solstice.connect as sc
 from solstice import errors
+from solstice.connect import _decode
 from solstice.connect._actions import run
 from solstice.connect._url import parse_endpoint
 
@@ -127,6 +129,15 @@ def test_a_method_that_the_server_does_not_know_is_unsupported(server):
     server.hooks["AnalyzePlan"] = abort(grpc.StatusCode.UNIMPLEMENTED, "no such method")
     with pytest.raises(errors.UnsupportedError):
         sc.connect(server.url())
+
+
+def test_the_collector_rests_until_the_last_batch_is_rows(server, session, monkeypatch):
+    enabled, rows_of = [], _decode.rows_of
+    monkeypatch.setattr(_decode, "rows_of", lambda *batch: enabled.append(gc.isenabled()) or rows_of(*batch))
+    server.batches = [[1], [2], [3]]
+    assert session.sql("select n").collect() == [(1,), (2,), (3,)]
+    assert enabled == [True, False, False]
+    assert gc.isenabled()
 
 
 def test_leaving_a_result_half_read_ends_the_operation(server, session):

@@ -1,5 +1,6 @@
 import datetime
 import decimal
+import time
 
 import pytest
 
@@ -16,12 +17,13 @@ from solstice.connect._plan import (
     Sort,
     Sql,
     SqlCommand,
+    ToDF,
     WithColumns,
     WithRelations,
     with_references,
 )
 from solstice.connect._protocol import load_protocol
-from solstice.errors import InvalidPlanError
+from solstice.errors import ArgumentTypeError, InvalidPlanError
 
 
 def encode_query(relation):
@@ -76,9 +78,19 @@ def test_where_only_one_kind_can_stand_there_is_no_wrapper():
     assert list(alias.name) == ["x"]
 
 
-def test_a_value_that_no_field_can_have_is_refused():
-    with pytest.raises(TypeError, match=r"Limit\.limit"):
-        encode_query(Limit(Sql("t"), object()))
+@pytest.mark.parametrize(
+    ("relation", "reason"),
+    [
+        (Limit(Sql("t"), "5"), "'limit' of Limit is a whole number, not '5'"),
+        (Sql(5), "'query' of Sql is text, not 5"),
+        (ToDF(Sql("t"), ("a", 5)), "'column_names' of ToDF is text, not 5"),
+        (Sort(Sql("t"), (), "no"), "'is_global' of Sort is True or False, not 'no'"),
+        (Limit("t", 5), "'input' of Limit is a Relation, not 't'"),
+    ],
+)
+def test_a_value_that_no_field_can_have_is_refused_by_name(relation, reason):
+    with pytest.raises(ArgumentTypeError, match=reason):
+        encode_query(relation)
 
 
 @pytest.mark.parametrize(
@@ -108,6 +120,16 @@ def test_times_are_counted_from_1970_and_from_midnight():
     assert encode_literal(datetime.timedelta(days=-1)).day_time_interval == -86_400_000_000
     assert encode_literal(datetime.time(0, 0, 1)).time.nano == 1_000_000_000
     assert encode_literal(decimal.Decimal("1.50")).decimal.value == "1.50"
+
+
+def test_a_datetime_without_a_zone_is_in_that_of_this_process(monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "Europe/Warsaw")
+        time.tzset()
+        naive = encode_literal(datetime.datetime(2024, 7, 1, 12, 0, 0, 5)).timestamp
+        zoned = encode_literal(datetime.datetime(2024, 7, 1, 10, 0, 0, 5, datetime.UTC)).timestamp
+    time.tzset()
+    assert naive == zoned == 1_719_828_000_000_005
 
 
 def test_an_array_has_the_type_of_its_first_element():

@@ -77,6 +77,13 @@ def test_a_cut_after_a_response_reattaches_behind_it(execution):
     assert execution.failed(CUT) == [Sleep(1.0), Send("reattach", "7")]
 
 
+@pytest.mark.parametrize("fields", [{"schema": {"long": {}}}, {"sql_command_result": {}}, {"execution_progress": {}}])
+def test_a_cut_after_a_response_without_rows_reattaches_behind_it_too(execution, fields):
+    execution.response(batch("7"))
+    execution.response(load_protocol().ExecutePlanResponse(response_id="8", **fields))
+    assert execution.failed(CUT) == [Sleep(1.0), Send("reattach", "8")]
+
+
 def test_a_cut_before_the_first_response_reattaches_at_the_beginning(execution):
     assert execution.failed(CUT) == [Sleep(1.0), Send("reattach", None)]
 

@@ -3,13 +3,13 @@
 import pytest
 from connect_recorder import session
 
-from solstice.connect import Column, Observation
+from solstice.connect import Column, Observation, Window
 from solstice.connect import functions as F
 from solstice.connect import types as T
 from solstice.connect._link import Link
 from solstice.connect._plan import Checkpoint, Filter, RemoveCachedRemoteRelation, WithRelations
 from solstice.connect._protocol import load_protocol
-from solstice.errors import InvalidPlanError, SessionClosedError
+from solstice.errors import ArgumentTypeError, InvalidPlanError, SessionClosedError
 
 
 @pytest.fixture
@@ -85,6 +85,45 @@ def test_what_makes_no_sense_is_refused_with_a_remedy(df, use):
 def test_the_wrong_kind_of_argument_is_a_type_error(df, use):
     with pytest.raises(TypeError):
         use(df)
+
+
+@pytest.mark.parametrize(
+    ("use", "reason"),
+    [
+        (lambda d: d.describe(5), r"describe\(\) takes str \| Sequence\[str\] as 'cols', not 5"),
+        (lambda d: d.dropDuplicates(5), r"takes Sequence\[str\] \| None as 'subset', not 5"),
+        (lambda d: d.fillna(0, subset=5), "'subset', not 5"),
+        (lambda d: d.join(d, 5), r"join\(\) takes str \| Column \| .* as 'on', not 5"),
+        (lambda d: d.join(d, "id", 5), "as 'how', not 5"),
+        (lambda d: d.withColumns(["a"]), r"as 'cols_map', not \['a'\]"),
+        (lambda d: d.observe("o", "count"), "takes Column as 'exprs', not 'count'"),
+        (lambda d: d.sample("much"), "as 'with_replacement', not 'much'"),
+        (lambda d: d.randomSplit([1, "x"]), r"takes Sequence\[float\] as 'weights', not \[1, 'x'\]"),
+        (lambda d: d.sampleBy("id", [0.5]), r"'fractions', not \[0.5\]"),
+        (lambda d: d.unpivot(5, None, "k", "v"), "'ids', not 5"),
+        (lambda d: d.show(truncate="wide"), "takes bool | int as 'truncate', not 'wide'"),
+        (lambda d: d.persist("DISK_ONLY"), "takes StorageLevel as 'storage_level', not 'DISK_ONLY'"),
+        (lambda d: d.createTempView(5), "'name' of CreateView is text, not 5"),
+        (lambda d: d.alias(5).count(), "'alias' of SubqueryAlias is text, not 5"),
+        (lambda d: d.withColumnRenamed("a", 5).count(), "'new_col_name' of Rename is text, not 5"),
+        (lambda d: d.to("a INT").count(), "'schema' of ToSchema is a DataType, not 'a INT'"),
+        (lambda d: d.sparkSession.sql(5), r"sql\(\) takes str as 'sql_query', not 5"),
+        (lambda d: d.sparkSession.table(5).count(), "'unparsed_identifier' of NamedTable is text, not 5"),
+        (lambda d: d.sparkSession.range("x"), r"range\(\) takes int as 'start', not 'x'"),
+        (lambda d: d.sparkSession.read.parquet(5).count(), "'paths' of DataSource is text, not 5"),
+        (lambda d: Window.rowsBetween("a", 0), r"rows_between\(\) takes int as 'start', not 'a'"),
+    ],
+)
+def test_an_argument_of_a_wrong_type_is_named_with_what_it_should_be(df, use, reason):
+    with pytest.raises(ArgumentTypeError, match=reason):
+        use(df)
+
+
+def test_an_error_that_is_not_of_the_arguments_stays_as_it_is(df):
+    with pytest.raises(TypeError, match="unsupported operand"):
+        df.transform(lambda d: d.limit(1) + None)
+    with pytest.raises(TypeError, match=r"missing 1 required positional argument: 'num'"):
+        df.limit()
 
 
 def test_an_attribute_is_a_column_unless_it_is_private(df):

@@ -28,12 +28,12 @@ def zone(monkeypatch):
     time.tzset()
 
 
-def rows_of(batch):
+def rows_of(batch, classes=row_class):
     """The rows of a record batch that came over the wire."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as stream:
         stream.write(batch)
-    return _decode.rows_of(Batch(sink.getvalue().to_pybytes(), batch.num_rows))
+    return _decode.rows_of(Batch(sink.getvalue().to_pybytes(), batch.num_rows), classes)
 
 
 def column(values, arrow_type):
@@ -52,7 +52,7 @@ def test_a_row_is_a_tuple_that_knows_its_names():
 
 def test_a_row_without_names_has_positions_only():
     row = Row(1, 2)
-    assert repr(row) == "Row(1, 2)"
+    assert repr(row) == "<Row(1, 2)>"  # as PySpark shows it
     assert 2 in row
     with pytest.raises(TypeError, match="without names"):
         row.as_dict()
@@ -97,6 +97,16 @@ def test_rows_of_one_result_share_one_class():
 def test_of_two_columns_with_one_name_the_name_finds_the_first():
     [row] = rows_of(pa.record_batch([pa.array([1]), pa.array([2])], ["a", "a"]))
     assert (row, row.a) == ((1, 2), 1)
+
+
+def test_fields_of_one_name_have_it_though_the_data_has_numbered_them():
+    field, whole = load_protocol().DataType.StructField, load_protocol().DataType(integer={})
+    twice = [field(name=name, data_type=whole) for name in ("x", "y", "x")]
+    inner = load_protocol().DataType(array={"element_type": {"struct": {"fields": twice}}})
+    schema = load_protocol().DataType(struct={"fields": [field(name="s", data_type=inner)]})
+    data = pa.record_batch({"s": [[{"x_0": 1, "y": 2, "x_1": 3}]], "t": [{"x_0": 4, "x_1": 5}]})
+    [row] = rows_of(data, _decode.struct_classes(schema))
+    assert repr(row) == "Row(s=[Row(x=1, y=2, x=3)], t=Row(x_0=4, x_1=5))"
 
 
 def test_rows_without_columns_are_still_counted():

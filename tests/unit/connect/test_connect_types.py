@@ -85,6 +85,24 @@ def test_what_is_not_a_type_is_refused(text):
         T.StructType.fromJson({"type": "struct", "fields": [{"name": "a", "type": text}]})
 
 
+@pytest.mark.parametrize(
+    "made",
+    [
+        *(f"T.{name}Type()" for name in ("Null", "Boolean", "Byte", "Short", "Integer", "Long", "Float", "Double")),
+        *(f"T.{name}Type()" for name in ("Binary", "Date", "Timestamp", "TimestampNTZ", "Time", "CalendarInterval")),
+        *("T.VariantType()", "T.DecimalType()", "T.DecimalType(10, 2)", "T.StringType()", "T.CharType(3)"),
+        *("T.DayTimeIntervalType()", "T.DayTimeIntervalType(1, 2)", "T.YearMonthIntervalType(0)", "T.TimeType(3)"),
+        "T.ArrayType(T.DecimalType(5, 1), False)",
+        "T.MapType(T.StringType(), T.ArrayType(T.LongType()))",
+        "T.StructType([T.StructField('a', T.DecimalType(), False, {'k': 1})]).add('b', T.StringType())",
+    ],
+)
+def test_a_type_is_told_as_pyspark_tells_it(made):
+    theirs, ours = eval(made, {"T": official}), eval(made, {"T": T})
+    for tell in (repr, str, lambda t: t.simpleString(), lambda t: t.json(), lambda t: t.typeName()):
+        assert tell(ours) == tell(theirs)
+
+
 def test_all_types_of_pyspark_are_here():
     later = {"Geography", "GeographyType", "Geometry", "GeometryType", "VariantVal"}
     assert set(official.__all__) - later <= set(T.__all__)

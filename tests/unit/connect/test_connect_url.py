@@ -150,3 +150,8 @@ def test_a_token_function_turns_tls_on_too():
     assert parse("sc://spark.example", token=lambda: "t").use_tls
     with pytest.raises(ConfigError, match="unencrypted"):
         parse("sc://spark.example/;use_ssl=false", token=lambda: "t")
+
+
+def test_a_url_that_is_no_text_is_refused():
+    with pytest.raises(ConfigError, match="text, not 5"):
+        parse_endpoint(5)
