@@ -19,6 +19,7 @@ from solstice.pipeline._settings import OnError, StageOptions, check_on_error
 from solstice.pipeline._source_master import SourceConfig
 from solstice.pipeline._stage import Stage, check_name
 from solstice.pipeline._state import state_directory
+from solstice.pipeline._store import own_place
 
 
 class Job:
@@ -57,7 +58,8 @@ class Job:
         self.name = check_name("job", name)
         self.state = Path(given["state"] or state_directory(name)).absolute()
         self.queue = queue_url(given["queue"] or local_url("sqlite", self.state / "queue.db"), name)
-        self.payloads = absolute_url(given["payloads"] or local_url("file", self.state / "payloads"))
+        payloads = absolute_url(given["payloads"] or local_url("file", self.state / "payloads"))
+        self.payloads = own_place(payloads, name, self.queue)
         self.payload_budget = parse_budget(given["payload_budget"])
         if given["runner"] not in ("local", "inprocess", "ray"):
             raise check_runner(given["runner"])

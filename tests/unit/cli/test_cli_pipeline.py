@@ -16,6 +16,7 @@ import pytest
 from solstice.cli._app import build_app, run
 from solstice.pipeline import ExternalSource, Job, ParquetSink, SourceMaster
 from solstice.pipeline._message import QueueMessage
+from solstice.pipeline._paths import local_path
 from solstice.pipeline._queue import open_queue
 from solstice.pipeline._source_master import SourceConfig
 from solstice.pipeline._spark_source import SparkSource
@@ -132,7 +133,7 @@ def test_status_names_the_process_of_a_job_that_runs(folder, capsys):
         assert f"numbers  runs in process {os.getpid()}" in cli(capsys, "status")
         # What handed over has not made visible it still may.
         open_queue(job.queue).register_writer("waits", "sink", 60.0)
-        payload = Path(".solstice/numbers/payloads/sink/waits/x.arrow")
+        payload = local_path(job.payloads) / "sink" / "waits" / "x.arrow"
         payload.parent.mkdir(parents=True)
         payload.touch()
         assert "removed 0 payloads" in cli(capsys, "gc", "numbers")
@@ -144,10 +145,8 @@ def test_status_names_the_process_of_a_job_that_runs(folder, capsys):
 def test_gc_removes_what_a_killed_driver_was_to_make_visible(folder, capsys):
     """``visibility="job"``: the leases of what tasks have handed over outlast the driver by far."""
     cli(capsys, "run", write_job(folder), *THREADS)
-    queue, store = (
-        open_queue(f"sqlite://{folder}/.solstice/numbers/queue.db"),
-        open_store(f"file://{folder}/.solstice/numbers/payloads"),
-    )
+    job = Job("numbers")
+    queue, store = open_queue(job.queue), open_store(job.payloads)
     with SplitWriter(
         queue, store, stage="source", batch_id="1", partition=0, attempt=1, target_split_bytes=1000
     ) as writer:
@@ -203,7 +202,7 @@ def test_the_rows_of_a_letter_that_was_announced_by_reference_are_shown(folder, 
 
 def test_gc_removes_what_nobody_will_ask_for(folder, capsys):
     cli(capsys, "run", write_job(folder), *THREADS)
-    payloads = folder / ".solstice" / "numbers" / "payloads"
+    payloads = local_path(Job("numbers").payloads)
     (kept,) = payloads.rglob("*.arrow")
     orphan = payloads / "score" / "gone" / "x.arrow"
     orphan.parent.mkdir(parents=True)

@@ -59,14 +59,14 @@ def source(tmp_path) -> Stage:
 def test_queue_and_payloads_lie_in_the_state_directory_by_default(tmp_path):
     job = source(tmp_path).job
     assert job.queue == f"sqlite://{tmp_path}/a%20dir/queue.db"
-    assert job.payloads == f"file://{tmp_path}/a%20dir/payloads"
+    assert job.payloads.startswith(f"file://{tmp_path}/a%20dir/payloads/solstice-job-")
 
 
 def test_relative_urls_become_absolute(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     job = Job("job", queue="sqlite://q/queue.db", payloads="file://p")
     assert job.queue == f"sqlite://{tmp_path}/q/queue.db"
-    assert job.payloads == f"file://{tmp_path}/p"
+    assert job.payloads.startswith(f"file://{tmp_path}/p/solstice-job-")
     assert job.state == tmp_path / ".solstice" / "job"
 
 
