@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from solstice.errors import ConfigError, PlanChangedError
-from solstice.pipeline._function import rows_to_arrow
 from solstice.pipeline._queue import BatchRecord, open_queue
+from solstice.pipeline._rows import rows_to_arrow
 from solstice.pipeline._source_master import BATCH_ID, SourceConfig, SourceContext, SourceMaster
 from solstice.pipeline._split_writer import Heartbeat, SplitWriter
 from solstice.pipeline._store import open_store
