@@ -70,7 +70,7 @@ class FileSink(Sink):
         """Remove the files that this sink has written."""
         self.directory.remove(self.suffix)
 
-    def blames_rows(self, error: Exception) -> bool:
+    def blames_rows(self, error: BaseException) -> bool:
         """A full disk is not the split's fault."""
         return blames_rows(error)
 

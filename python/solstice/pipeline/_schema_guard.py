@@ -21,7 +21,7 @@ class SchemaGuard:
         self._schema: pa.Schema | None = None
 
     def check(self, table: "pa.Table", split: Split) -> "pa.Table":
-        """The table, if it fits. Another order of columns does, no values, and numbers that are the same in the type."""
+        """The table, if it fits. So does another order of columns, and what has the same values."""
         import pyarrow as pa
 
         if self._schema is None:

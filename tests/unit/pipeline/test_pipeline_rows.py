@@ -15,7 +15,7 @@ from solstice.pipeline._rows import holds, to_column
 from solstice.pipeline._schema_guard import SchemaGuard
 
 SPLIT = Split("s0", "stage")
-UTC = dt.timezone.utc
+UTC = dt.UTC
 NOON = dt.datetime(2026, 1, 2, 12, 0, 0, 7)
 
 
