@@ -64,17 +64,19 @@ def test_json_files_have_an_object_a_line(tmp_path):
         "took": timedelta(seconds=1.5),
         "list": [1, None],
         "nothing": None,
+        "inner": {"none": [float("nan")], "most": float("inf"), "least": -float("inf")},
     }
     job = threaded(tmp_path, IterableSource([row]))
     job.stages[0].sink(JsonSink(tmp_path / "out"))
     assert job.run().dead == 0
     (path,) = (tmp_path / "out").glob("*.jsonl")
     (line,) = path.read_text().splitlines()
-    assert json.loads(line) == row | {
+    assert json.loads(line, parse_constant=pytest.fail) == row | {
         "at": "2026-01-02T03:04:05",
         "raw": "AP8=",
         "price": "1.10",
         "took": 1.5,
+        "inner": {"none": ["NaN"], "most": "Infinity", "least": "-Infinity"},
     }
 
 
