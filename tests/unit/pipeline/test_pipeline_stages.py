@@ -1,6 +1,7 @@
 """What a stage can be told, and several stages before one. In threads where processes add nothing."""
 
 import os
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,8 +117,11 @@ def test_an_operator_that_cannot_be_set_up_ends_the_job(tmp_path):
 
     job = make_job(tmp_path)
     job.stages[0].map(Broken())
-    with pytest.raises(RuntimeError, match="no model"):
+    with pytest.raises(RuntimeError, match="no model") as raised:
         job.run()
+    where, stage = raised.value.__notes__
+    assert "in setup" in where
+    assert stage == "Raised by a worker of stage 'Broken'."
     assert job.dead_letters() == []
 
 
@@ -328,6 +332,19 @@ def test_a_rate_holds_for_all_workers_together(tmp_path):
     job.run()
     assert time.monotonic() - started > 1.0
     assert output_ids(tmp_path) == list(range(120))
+
+
+def test_a_rate_that_was_left_before_a_reboot_delays_nothing(tmp_path):
+    """The clock starts again with the machine, so what is there may lie days ahead."""
+    job = threaded(tmp_path, TableSource(splits=2))
+    job.stages[0].map(lambda table: table, name="slow", rate_limit="10 splits/s").sink(sink(tmp_path))
+    job.state.mkdir()
+    FileRateLimiter(job.state / "rate-slow").reserve(86400.0)
+    hangs = threading.Timer(30.0, lambda: job.stop(drain=False))
+    hangs.start()
+    assert not job.run().stopped
+    hangs.cancel()
+    assert output_ids(tmp_path) == list(range(20))
 
 
 def test_a_rate_is_a_plan_of_free_moments(tmp_path):
