@@ -40,12 +40,12 @@ class FunctionOperator(Operator):
         self, kind: Kind, function: Callable[..., Any], *, schema: "pa.Schema | None" = None, concurrency: int = 16
     ) -> None:
         super().__init__()
-        if not callable(function):
+        if not callable(function) or (isinstance(function, type) and issubclass(function, Operator)):
             raise ConfigError(
-                f"{kind} got a {type(function).__name__}.",
+                f"{kind} got {function!r}.",
                 option="function",
                 value=function,
-                remedy="Give it a function, or an instance of an Operator.",
+                remedy="Give it a function, or an instance of an Operator, such as Score(ScoreConfig(...)).",
             )
         if concurrency < 1:
             raise ConfigError(

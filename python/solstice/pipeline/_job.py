@@ -1,5 +1,6 @@
 """A job: stages, and the state that they run on."""
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -65,7 +66,7 @@ class Job:
             raise check_runner(given["runner"])
         self.runner: RunnerName = given["runner"]
         self.on_error = check_on_error(given["on_error"])
-        self.lease_s: float = given["lease_s"]
+        self.lease_s = _lease(given["lease_s"])
         self.backoff = backoff or RetryPolicy(initial_s=0.2, max_s=30.0)
         self.stages: list[Stage] = []
         self.runs = 0
@@ -199,3 +200,11 @@ class Job:
 
     def __repr__(self) -> str:
         return f"Job({self.name!r}, {len(self.stages)} stages)"
+
+
+def _lease(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 1 <= value < math.inf:
+        raise ConfigError(
+            f"lease_s is {value!r}.", option="lease_s", value=value, remedy="Use a number of seconds from 1."
+        )
+    return float(value)

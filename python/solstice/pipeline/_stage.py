@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from solstice.pipeline._job import Job
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+# They become parts of the names of files, of which readers skip those that begin with _, and of topics of Kafka.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 class Upstream(ABC):
@@ -98,7 +99,7 @@ class Upstream(ABC):
             operator: Operator = function
         else:
             operator = FunctionOperator(kind, function, schema=schema, concurrency=concurrency)
-        default = getattr(function, "__name__", type(function).__name__)
+        default = getattr(function, "__name__", type(function).__name__).lstrip("_")
         return self._add(options.get("name") or (default if _NAME.fullmatch(default) else kind), operator, options)
 
     def _add(self, name: str, work: Operator | Sink, options: StageOptions) -> "Stage":
@@ -157,8 +158,11 @@ class _Union(Upstream):
 
 def check_name(kind: str, name: str) -> str:
     """Refuse a name that cannot be part of file names and of split ids."""
-    if not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ConfigError(
-            f"{kind} {name!r} is not a name.", option=kind, value=name, remedy="Use letters, digits, _ and -."
+            f"{kind} {name!r} is not a name.",
+            option=kind,
+            value=name,
+            remedy="Use letters and digits, after the first also _ and -; 64 at most.",
         )
     return name

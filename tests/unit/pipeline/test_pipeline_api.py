@@ -2,7 +2,7 @@ import pytest
 
 import solstice.pipeline
 from solstice.errors import ConfigError
-from solstice.pipeline import Job, ParquetSink, SparkSourceV2Config
+from solstice.pipeline import Job, Operator, ParquetSink, SparkSourceV2Config
 from solstice.pipeline._stage import Stage
 
 PUBLIC = [
@@ -51,6 +51,11 @@ def test_the_public_names_are_these():
         _ = solstice.pipeline.Unknown
 
 
+class Score(Operator):
+    def process_split(self, split, payload):
+        return payload
+
+
 def source(tmp_path) -> Stage:
     job = Job("job", state=tmp_path / "a dir")
     return job.source(SparkSourceV2Config(dataframe_fn=print))
@@ -76,8 +81,15 @@ def test_stages_get_free_names(tmp_path):
     def score(table):
         return table
 
-    names = [stage.map(score).name, stage.map(score).name, stage.map(lambda table: table).name]
-    assert names == ["score", "score-2", "map"]
+    def _hidden(table):
+        return table
+
+    functions = (score, score, lambda table: table, _hidden)
+    assert [stage.map(function).name for function in functions] == ["score", "score-2", "map", "hidden"]
+
+
+def test_a_sink_takes_a_directory_as_a_url_too(tmp_path):
+    assert ParquetSink(f"file://{tmp_path}/a%20b").path == ParquetSink(tmp_path / "a b").path
 
 
 def test_nothing_follows_a_sink(tmp_path):
@@ -98,6 +110,14 @@ def test_nothing_follows_a_sink(tmp_path):
         (lambda stage: Job("a", on_error="stop"), "on_error is 'stop'"),
         (lambda stage: Job("a", queue="no url"), "URL"),
         (lambda stage: stage.job.run(), "does nothing"),
+        (lambda stage: stage.map(Score), r"map got <class .*Score'>.*Score\(ScoreConfig"),
+        (lambda stage: stage.job.source(SparkSourceV2Config(), name="_raw"), "stage '_raw' is not a name"),
+        (lambda stage: stage.map(len, name="a" * 65), "64 at most"),
+        (lambda stage: Job(5), "job 5 is not a name"),
+        (lambda stage: Job("a", lease_s=0), "lease_s is 0"),
+        (lambda stage: Job("a", lease_s="30"), "lease_s is '30'"),
+        (lambda stage: Job("a", lease_s=float("nan")), "lease_s is nan"),
+        (lambda stage: ParquetSink("s3a://bucket/x"), r"cannot write to 's3a://bucket/x'.*s3://bucket/prefix"),
     ],
 )
 def test_a_wrong_description_is_refused_with_the_fix(tmp_path, make, message):

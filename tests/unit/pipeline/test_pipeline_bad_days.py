@@ -5,6 +5,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -137,6 +138,33 @@ def test_a_wrong_place_is_refused_before_anything_runs(tmp_path, options, messag
     with pytest.raises(ConfigError, match=message):
         job().run()
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_the_queue_of_another_job_is_refused_and_left_as_it_is(tmp_path, fresh):
+    def job(name, rows):
+        job = Job(name, state=tmp_path / name, queue=f"sqlite://{tmp_path}/queue.db", runner="inprocess")
+        job.source(TableSource(splits=rows)).sink(ParquetSink(tmp_path / name / "out"))
+        return job
+
+    job("first", 2).run()
+    with pytest.raises(ConfigError, match=r"is that of job 'first', not of 'second'.*of its own"):
+        job("second", 3).run(fresh=fresh)
+    assert job("first", 2).run().stage("sink").settled == 2
+    assert output_ids(tmp_path / "first") == list(range(20))
+
+
+def test_a_function_that_cannot_be_sent_to_a_worker_is_told_with_its_stage_and_the_fix(tmp_path):
+    lock = threading.Lock()
+
+    def locked(table):
+        with lock:
+            return table
+
+    job = make_job(tmp_path)
+    job.stages[0].map(locked).sink(sink(tmp_path))
+    with pytest.raises(ConfigError, match=r"function of stage 'locked' cannot be sent .*lock.*in setup\(\)"):
+        job.run()
 
 
 def test_a_payload_that_was_damaged_is_the_splits_failure(tmp_path):
