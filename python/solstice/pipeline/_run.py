@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from solstice.errors import ConfigError, JobFailedError, PlanChangedError
 from solstice.pipeline._budget import budget_bytes
-from solstice.pipeline._code import code_fingerprint
 from solstice.pipeline._display import Display
 from solstice.pipeline._events import EventLog
 from solstice.pipeline._progress import JobResult, StageProgress
@@ -147,8 +146,7 @@ class JobRun:
         for stage in job.stages:
             for upstream in stage.upstreams:
                 queue.subscribe(upstream.name, stage.name)
-            code = code_fingerprint(stage.work)
-            if code is not None and queue.remember(f"code of {stage.name}", code) != code:
+            if stage.code is not None and queue.remember(f"code of {stage.name}", stage.code) != stage.code:
                 _log.warning(
                     "the code of stage %s has changed since job %s was started: what is done stays as it is, and only"
                     " the rest is processed by the new code; fresh=True (solstice run --fresh) starts over",

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Unpack
 
 from solstice.errors import ConfigError
+from solstice.pipeline._code import code_fingerprint
 from solstice.pipeline._function import FunctionOperator, Kind
 from solstice.pipeline._operator import Operator
 from solstice.pipeline._settings import StageOptions, StageSettings, read_options
@@ -130,6 +131,8 @@ class Stage(Upstream):
         self.name = name
         self.work = work.owned_by(job.queue, name) if isinstance(work, Sink) else work
         self.upstreams = upstreams
+        # Now, and not when the job runs: a class is found in the file that is the main program at this moment.
+        self.code = code_fingerprint(work)
         self.settings: StageSettings = read_options(job.stage_options(name, options or {}), job.on_error)
 
     @property

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import linecache
 import os
 import pty
 import subprocess
@@ -276,3 +277,24 @@ def test_a_wrong_file_is_one_clear_line(folder, capsys):
     assert "there is no file" in cli(capsys, "run", "missing.py", code=1)
     (folder / "empty.py").write_text("")
     assert "makes no Job" in cli(capsys, "run", "empty.py", code=1)
+
+
+CLASS_JOB = """
+import pyarrow as pa
+from solstice.pipeline import FunctionSink, IterableSource, Job, Operator
+
+class Score(Operator):
+    def process_split(self, split, payload):
+        return payload  # VERSION
+
+Job("numbers").source(IterableSource([pa.table({"id": [1]})])).map(Score()).sink(FunctionSink(len))
+"""
+
+
+def test_changed_code_of_a_class_is_said_also_when_the_file_leaves_the_running_to_the_command(folder, capsys, caplog):
+    for version, told in (("1", False), ("1", False), ("2", True)):
+        (folder / "job.py").write_text(CLASS_JOB.replace("VERSION", version))
+        linecache.checkcache()
+        caplog.clear()
+        cli(capsys, "run", "job.py", *THREADS)
+        assert ("the code of stage Score has changed" in caplog.text) is told
