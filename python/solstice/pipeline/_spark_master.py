@@ -14,7 +14,7 @@ from solstice.pipeline._budget import warn_of_a_full_disk, warn_of_overshoot
 from solstice.pipeline._queue import BatchRecord, Queue, WrittenPartition, open_queue
 from solstice.pipeline._source_master import BATCH_ID, SourceConfig, SourceContext, SourceMaster
 from solstice.pipeline._spark_batch import estimated_bytes, fingerprint, run_partitions
-from solstice.pipeline._spark_session import activate, build_session, running_session
+from solstice.pipeline._spark_session import POOL, activate, running_session
 from solstice.pipeline._spark_tasks import OUTPUT_SCHEMA, TaskOutput, Visibility, WriteTarget, map_in_arrow
 from solstice.pipeline._store import open_store
 
@@ -94,7 +94,7 @@ class SparkMaster(SourceMaster):
 
     def read(self) -> None:
         """Get the DataFrame and write it out."""
-        self._session = self._running or build_session(self._config.app_name, self._config.settings())
+        self._session = POOL.take(self._running, self._config.app_name, self._config.settings())
         try:
             activate(self._session)
             frame = self._config.frame_of(self._session)
@@ -103,8 +103,7 @@ class SparkMaster(SourceMaster):
         finally:
             with self._session_lock:
                 session, self._session = self._session, None
-            if self._running is None:
-                session.stop()
+            POOL.give_back(session)
 
     @abstractmethod
     def _write(self, frame: Any) -> None:
