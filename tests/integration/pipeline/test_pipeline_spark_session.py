@@ -25,8 +25,9 @@ def second(spark):
     return spark.range(10, 30)
 
 job = Job("two", state=root / "state")
-sources = [job.source(SparkSourceV2Config(dataframe_fn=one, parallelism=1), name=one.__name__) for one in (first, second)]
-sources[0].union(sources[1]).sink(ParquetSink(root / "out"))
+before = job.source(SparkSourceV2Config(dataframe_fn=first, parallelism=1), name="first")
+after = job.source(SparkSourceV2Config(dataframe_fn=second, parallelism=1), name="second")
+before.union(after).sink(ParquetSink(root / "out"))
 
 def look(stages):
     if not any(thread.name == "source-first" for thread in threading.enumerate()):

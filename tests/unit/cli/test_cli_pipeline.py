@@ -120,6 +120,10 @@ def test_status_tells_how_far_jobs_are(folder, capsys):
         ("sink", 0, True),
     ]
     assert "there is no job in" in cli(capsys, "status", "other", code=1)
+    path = folder / ".solstice" / "numbers" / "progress.json"  # as a process leaves it that is killed
+    path.write_text(path.read_text().replace('"workers": 0', '"workers": 7'))
+    assert '"workers": 7' in path.read_text()
+    assert "; 7 workers" not in cli(capsys, "status")
 
 
 def test_status_names_the_process_of_a_job_that_runs(folder, capsys):

@@ -13,7 +13,7 @@ import pytest
 from pipeline_support import TableSource, make_job, output_ids, sink, temporary_files
 
 from object_store import s3_bucket
-from solstice.errors import ConfigError, JobFailedError, PipelineError, StoreError
+from solstice.errors import ConfigError, JobFailedError, PipelineError, SolsticeError, StoreError
 from solstice.pipeline import FunctionSink, IterableSource, Job, ParquetSink
 from solstice.pipeline._events import read_events, read_progress
 from solstice.pipeline._file_store import FileSplitPayloadStore
@@ -127,15 +127,24 @@ def test_a_store_that_cannot_be_read_ends_the_job_and_no_split_is_blamed(tmp_pat
         ({"payloads": "ftp://host/x"}, "no payload store is known"),
         ({"payloads": "nowhere"}, "URL"),
         ({"runner": "cloud"}, "'local', 'inprocess' or 'ray'"),
+        ({"state": "/proc/x"}, r"the state directory /proc/x of job 'numbers' cannot be used: No such file.*state="),
+        (
+            {"queue": "sqlite:///proc/x/queue.db"},
+            r"the queue /proc/x/queue.db cannot be opened: No such file.*writable",
+        ),
+        (
+            {"payloads": "file:///proc/x"},
+            r"the payload store 'file:///proc/x/.*' cannot be written: No such.*payloads=",
+        ),
     ],
 )
 def test_a_wrong_place_is_refused_before_anything_runs(tmp_path, options, message):
     def job():
-        job = Job("numbers", state=tmp_path, **options)
+        job = Job("numbers", **{"state": tmp_path} | options)
         job.source(TableSource()).sink(ParquetSink(tmp_path / "out"))
         return job
 
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(SolsticeError, match=message):
         job().run()
     assert not (tmp_path / "out").exists()
 
