@@ -1,5 +1,6 @@
 """What a stage can be told, and several stages before one. In threads where processes add nothing."""
 
+import contextlib
 import os
 import threading
 import time
@@ -11,9 +12,11 @@ import pytest
 from pipeline_support import TableSource, make_job, output_ids, read_source, sink
 
 from solstice.errors import ConfigError
-from solstice.pipeline import IterableSource, Operator, OperatorConfig, Split, SplitPayload
+from solstice.pipeline import IterableSource, Operator, OperatorConfig, QueueMessage, Split, SplitPayload
 from solstice.pipeline._autoscale import Autoscaler
 from solstice.pipeline._events import read_events
+from solstice.pipeline._intake import Intake
+from solstice.pipeline._queue import open_queue
 from solstice.pipeline._rate_limit import FileRateLimiter, parse_rate
 from solstice.pipeline._store import open_store
 from solstice.pipeline._worker import _rebatch
@@ -231,6 +234,19 @@ def test_small_splits_are_put_together_and_large_ones_cut(tmp_path):
     cut.run()
     assert output_ids(tmp_path / "cut") == list(range(200))
     assert sorted(sizes)[-6:] == [30] * 6
+
+
+def test_no_more_splits_are_put_together_than_a_transaction_can_name(tmp_path):
+    url = f"sqlite://{tmp_path}/queue.db"
+    with contextlib.closing(open_queue(url)) as queue:
+        queue.subscribe("in", "m")
+        queue.register_writer("w", "m", 600.0)
+        queue.produce("in", [QueueMessage(f"in_{n}", f"in-{n}", "", {"num_records": 1}) for n in range(10_500)])
+        with contextlib.closing(Intake(url, ["in"], "m", "w", retries=1, lease_s=60, rebatch_rows=1 << 20)) as intake:
+            portion = intake.take(threading.Event())
+            assert 10_000 <= len(portion) < 10_500
+            intake.settle(portion, [], to="m", prepared=[], done=[], take=False)
+        assert queue.group_progress("in", "m").settled == len(portion)
 
 
 def test_a_split_knows_the_splits_that_it_was_made_of(tmp_path):
