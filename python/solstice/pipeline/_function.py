@@ -26,6 +26,8 @@ Kind = Literal["map", "flat_map", "filter", "sink"]
 Form = Literal["arrow", "polars", "pandas", "rows"]
 
 _ROW_TYPES = ("dict", "Mapping", "MutableMapping")
+# What somebody may expect and never gets; other names may be anything, such as an alias of pa.Table.
+_NEVER_GIVEN = ("LazyFrame", "Series", "RecordBatch", "ndarray", "list", "List", "Sequence", "Iterable", "Iterator")
 _EXPECTED = {
     "map": "Return a pyarrow.Table, a Polars or pandas DataFrame (or, of a row, a dict), or None to drop it.",
     "flat_map": "Return an iterable of tables (or, of a row, of dicts).",
@@ -260,6 +262,13 @@ def _form_of(annotation: Any, function: Callable[..., Any]) -> Form:
     else:
         annotation = typing.get_origin(annotation) or annotation
         name, module = getattr(annotation, "__name__", ""), getattr(annotation, "__module__", "")
+    if name in _NEVER_GIVEN:
+        raise ConfigError(
+            f"{_name(function)} wants a {name}, which no function gets.",
+            option="function",
+            value=name,
+            remedy="Annotate its first parameter as pa.Table, pl.DataFrame, pd.DataFrame, or dict for a row at a time.",
+        )
     if name in _ROW_TYPES:
         return "rows"
     top = module.partition(".")[0]

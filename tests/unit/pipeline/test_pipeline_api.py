@@ -1,8 +1,18 @@
+import polars as pl
 import pytest
 
 import solstice.pipeline
 from solstice.errors import ConfigError
-from solstice.pipeline import Job, Operator, ParquetSink, SparkSourceV2Config
+from solstice.pipeline import (
+    FileSource,
+    IterableSource,
+    Job,
+    Operator,
+    ParquetSink,
+    PubSubSource,
+    SparkSourceConfig,
+    SparkSourceV2Config,
+)
 from solstice.pipeline._stage import Stage
 
 PUBLIC = [
@@ -49,6 +59,10 @@ def test_the_public_names_are_these():
     assert all(getattr(solstice.pipeline, name).__name__ == name for name in PUBLIC)
     with pytest.raises(AttributeError):
         _ = solstice.pipeline.Unknown
+
+
+def lazily(frame: pl.LazyFrame):
+    return frame
 
 
 class Score(Operator):
@@ -114,6 +128,13 @@ def test_nothing_follows_a_sink(tmp_path):
         (lambda stage: stage.job.source(SparkSourceV2Config(), name="_raw"), "stage '_raw' is not a name"),
         (lambda stage: stage.map(len, name="a" * 65), "64 at most"),
         (lambda stage: Job(5), "job 5 is not a name"),
+        (lambda stage: stage.map(lazily), r"lazily wants a LazyFrame.*pl.DataFrame"),
+        (lambda stage: SparkSourceV2Config(parallelism=0), "parallelism of SparkSourceV2Config is 0"),
+        (lambda stage: SparkSourceConfig(target_split_bytes="1mb"), "target_split_bytes of SparkSourceConfig is '1mb'"),
+        (lambda stage: IterableSource([], rows_per_split=-1), "rows_per_split of IterableSource is -1"),
+        (lambda stage: FileSource("x", target_split_bytes=0), "target_split_bytes of FileSource is 0"),
+        (lambda stage: PubSubSource("x", target_split_bytes=0.5), "target_split_bytes of PubSubSource is 0.5"),
+        (lambda stage: SparkSourceV2Config(dataframe_fn="df").frame_of(None), "dataframe_fn of .* is 'df'.*a function"),
         (lambda stage: Job("a", lease_s=0), "lease_s is 0"),
         (lambda stage: Job("a", lease_s="30"), "lease_s is '30'"),
         (lambda stage: Job("a", lease_s=float("nan")), "lease_s is nan"),
