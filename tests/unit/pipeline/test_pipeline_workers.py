@@ -11,12 +11,15 @@ from pathlib import Path
 import psutil
 import pyarrow as pa
 import pytest
-from pipeline_support import Stuck, StuckMaster, TableSource, make_job, output_ids, sink
+from pipeline_support import Stuck, StuckMaster, TableSource, make_job, output_ids, read_source, sink
 
-from solstice.errors import PipelineError, QueueError
+from solstice.errors import LeaseLostError, PipelineError, QueueError
 from solstice.pipeline import FunctionSink, IterableSource, Operator, ParquetSink, SplitPayload
+from solstice.pipeline._queue import open_consumer, open_queue
 from solstice.pipeline._source_master import SourceContext
+from solstice.pipeline._split_writer import BATCH_COMMIT_S, SplitWriter
 from solstice.pipeline._sqlite_queue import SqliteQueue
+from solstice.pipeline._store import open_store
 from solstice.pipeline._worker_process import EXIT_GAVE_UP
 from waiting import wait_until
 
@@ -346,3 +349,27 @@ def test_what_is_raised_and_no_exception_is_the_splits_failure_with_its_tracebac
     assert (first.group, first.error, first.attempt) == ("panic_at_10", "Panic: index out of bounds", 2)
     assert "in panic_at_10" in first.traceback
     assert (second.group, second.error, second.attempt) == ("sink", f"SystemExit: {EXIT_GAVE_UP}", 2)
+
+
+def test_a_run_waits_for_nobody_of_an_earlier_one_and_lets_none_of_them_commit(tmp_path):
+    job = make_job(tmp_path, TableSource(splits=3), runner="inprocess")
+    job.stages[0].sink(sink(tmp_path))
+    read_source(job)
+    queue, store = open_queue(job.queue), open_store(job.payloads)
+    queue.subscribe("source", "sink")
+    queue.register_writer("before", "sink", 3600.0)
+    before = open_consumer(job.queue, "source", "sink", "before", retries=3, lease_s=3600.0)
+    held = before.take()
+    options = {"stage": "source", "batch_id": "1", "partition": 0, "attempt": 1, "target_split_bytes": 1 << 20}
+    with SplitWriter(queue, store, **options) as writer:
+        writer.write(pa.table({"id": [1]}).to_batches())
+        writer.hand_over(BATCH_COMMIT_S)
+    (result,) = run_bounded(job)
+    assert (result.dead, output_ids(tmp_path)) == (0, list(range(30)))
+    assert (queue.live_writers(), list(store.keys())) == (set(), [])
+    with pytest.raises(LeaseLostError):
+        before.settle(held)
+    with pytest.raises(LeaseLostError):
+        queue.publish_partition("source", "1", 0, writer.writer, writer.messages)
+    before.close()
+    queue.close()
