@@ -42,7 +42,7 @@ class FunctionOperator(Operator):
         self, kind: Kind, function: Callable[..., Any], *, schema: "pa.Schema | None" = None, concurrency: int = 16
     ) -> None:
         super().__init__()
-        if not callable(function) or (isinstance(function, type) and issubclass(function, Operator)):
+        if not _is_function(function):
             raise ConfigError(
                 f"{kind} got {function!r}.",
                 option="function",
@@ -280,6 +280,10 @@ def _form_of(annotation: Any, function: Callable[..., Any]) -> Form:
 def _is(test: Callable[[Any], bool], function: Callable[..., Any]) -> bool:
     inner = _inner(function)
     return test(inner) or test(getattr(inner, "__call__", None))  # noqa: B004 - an object whose call is asynchronous
+
+
+def _is_function(value: object) -> bool:
+    return callable(value) and not (isinstance(value, type) and issubclass(value, Operator))
 
 
 def _inner(function: Callable[..., Any]) -> Callable[..., Any]:

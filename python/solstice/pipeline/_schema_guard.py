@@ -51,9 +51,9 @@ def _may_fit(ours: "pa.DataType", known: "pa.DataType") -> bool:
     if ours == known or t.is_null(ours):
         return True
     if t.is_integer(ours):
-        return t.is_integer(known) or t.is_floating(known)
+        return bool(t.is_integer(known) or t.is_floating(known))
     if t.is_float64(ours):
-        return t.is_integer(known)
+        return bool(t.is_integer(known))
     if t.is_list(ours) and t.is_list(known):
         return _may_fit(ours.value_type, known.value_type)
     if t.is_struct(ours) and t.is_struct(known):

@@ -161,7 +161,7 @@ class _Union(Upstream):
 
 def check_name(kind: str, name: str) -> str:
     """Refuse a name that cannot be part of file names and of split ids."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not _NAME.fullmatch(str(name)) or str(name) != name:
         raise ConfigError(
             f"{kind} {name!r} is not a name.",
             option=kind,
