@@ -303,6 +303,22 @@ def test_a_failed_split_is_retried_and_then_buried_with_its_traceback(queue, con
     assert queue.unreferenced([poisoned.message.payload_key]) == set()
 
 
+def test_an_earlier_delivery_of_a_split_settles_nothing_though_the_same_worker_has_it_again(queue, connect):
+    queue.produce(TOPIC, messages(1))
+    worker = connect("worker")
+    before = eventually(worker.take)
+    worker.fail(before, "e", "t", take=False)
+    again = eventually(worker.take)
+    assert (again.id, again.attempt) == (before.id, before.attempt + 1)
+    for late in (worker.settle, worker.require):
+        with pytest.raises(LeaseLostError):
+            late(before)
+    with pytest.raises(LeaseLostError):
+        worker.fail(before, "e", "t")
+    worker.settle(again, take=False)
+    assert queue.group_progress(TOPIC, GROUP).settled == 1
+
+
 def test_a_retry_waits_for_its_delay(queue, connect):
     queue.produce(TOPIC, messages(1))
     worker = connect("worker")

@@ -87,7 +87,7 @@ def _judge_dead_letters(verdict: Verdict, layout: Layout, queue: Queue, payloads
 
 
 def _judge_orphans(verdict: Verdict, root: Path, queue: Queue, kept: set[str]) -> None:
-    payloads, temporary = root / "state" / "payloads", root / "out" / "_tmp"
+    (payloads,), temporary = (root / "state" / "payloads").iterdir(), root / "out" / "_tmp"
     writers = {key.rpartition("/")[0] for key in kept}
     files = {str(path.relative_to(payloads)) for path in payloads.rglob("*") if path.is_file()}
     orphans = [f"payload {file}" for file in files - {file_name(key) for key in kept}]

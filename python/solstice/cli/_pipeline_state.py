@@ -149,10 +149,12 @@ def _report(directory: Path) -> dict[str, Any]:
     from solstice.pipeline._events import read_progress
     from solstice.pipeline._state import JobRecord, running_pid
 
-    record, progress = JobRecord.read(directory), read_progress(directory) or {}
+    record, progress, pid = JobRecord.read(directory), read_progress(directory) or {}, running_pid(directory)
+    for stage in progress.get("stages", []) if pid is None else []:
+        stage |= {"workers": 0, "records_per_s": 0.0}  # as a killed process has left them
     return {
         "job": record.job,
-        "pid": running_pid(directory),
+        "pid": pid,
         "runner": record.runner,
         "queue": record.queue,
         "state": str(directory),

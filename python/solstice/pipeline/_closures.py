@@ -10,14 +10,22 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from solstice.errors import MissingExtraError
+from solstice.errors import ConfigError, MissingExtraError
 
 _MODULE = "solstice.pipeline._cloudpickle"
 
 
-def dumps(value: Any) -> bytes:
-    """Pickle a value; what cannot be imported by name is pickled by value."""
-    return bytes(_cloudpickle().dumps(value))
+def dumps(value: Any, what: str) -> bytes:
+    """Pickle a value; what cannot be imported by name is pickled by value. ``what`` it is, for the error."""
+    try:
+        return bytes(_cloudpickle().dumps(value))
+    except Exception as error:  # each type has its own way to say that it cannot be pickled
+        raise ConfigError(
+            f"{what} cannot be sent to a worker: {type(error).__name__}: {error}.",
+            option="function",
+            remedy="It uses something from outside that lives in one process only, such as a lock, a connection or a"
+            " Spark session: make it inside the function, or in setup() of an Operator.",
+        ) from error
 
 
 def loads(data: bytes) -> Any:

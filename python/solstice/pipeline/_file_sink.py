@@ -3,12 +3,16 @@
 import copy
 import hashlib
 import json
+import math
 from abc import abstractmethod
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self
 
+from solstice._core.urls import parse_url
+from solstice.errors import ConfigError
 from solstice.pipeline._committing import CommittingDirectory
 from solstice.pipeline._object_output import CommittingBucket, is_object_url
+from solstice.pipeline._paths import local_path
 from solstice.pipeline._queue import Prepared
 from solstice.pipeline._sink import Sink, blames_rows
 from solstice.pipeline._split import Split, SplitPayload
@@ -28,7 +32,7 @@ class FileSink(Sink):
 
     def __init__(self, path: str | Path) -> None:
         self.url = str(path) if is_object_url(path) else ""
-        self.path = Path(str(path)) if self.url else Path(path).absolute()
+        self.path = Path(str(path)) if self.url else _directory(path)
         self._owner = "unowned"
 
     def owned_by(self, queue: str, stage: str) -> Self:
@@ -70,7 +74,7 @@ class FileSink(Sink):
         """Remove the files that this sink has written."""
         self.directory.remove(self.suffix)
 
-    def blames_rows(self, error: Exception) -> bool:
+    def blames_rows(self, error: BaseException) -> bool:
         """A full disk is not the split's fault."""
         return blames_rows(error)
 
@@ -80,6 +84,19 @@ class FileSink(Sink):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url or str(self.path)!r})"
+
+
+def _directory(path: str | Path) -> Path:
+    if not isinstance(path, str) or "://" not in path:
+        return Path(path).absolute()
+    if parse_url(path).scheme != "file":  # as a path, it would be a directory of that name on this machine
+        raise ConfigError(
+            f"a sink cannot write to {path!r}.",
+            option="path",
+            value=path,
+            remedy="Give a directory, file:///directory, s3://bucket/prefix or gs://bucket/prefix.",
+        )
+    return local_path(path).absolute()
 
 
 class ParquetSink(FileSink):
@@ -115,14 +132,28 @@ class ArrowSink(FileSink):
 
 
 class JsonSink(FileSink):
-    """JSON, an object a line. Times are written in ISO 8601, binary values in base64."""
+    """JSON, an object a line. Times are written in ISO 8601, binary values in base64, decimals and NaN as text."""
 
     suffix = ".jsonl"
 
     def _write_file(self, table: "pa.Table", file: IO[bytes]) -> None:
         for batch in table.to_batches(max_chunksize=10_000):
-            lines = [json.dumps(row, ensure_ascii=False, default=_json_value) + "\n" for row in batch.to_pylist()]
-            file.write("".join(lines).encode())
+            file.write("".join(_json_line(row) for row in batch.to_pylist()).encode())
+
+
+def _json_line(row: Any) -> str:
+    try:
+        return json.dumps(row, ensure_ascii=False, default=_json_value, allow_nan=False) + "\n"
+    except ValueError:  # JSON has no such numbers; Spark writes, and reads, them as text
+        return json.dumps(_without_nan(row), ensure_ascii=False, default=_json_value) + "\n"
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {name: _without_nan(inner) for name, inner in value.items()}
+    return [_without_nan(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
 
 def _json_value(value: Any) -> Any:
@@ -133,8 +164,8 @@ def _json_value(value: Any) -> Any:
         return base64.b64encode(value).decode()
     if isinstance(value, decimal.Decimal):
         return str(value)
-    if hasattr(value, "isoformat"):
-        return value.isoformat()
     if hasattr(value, "total_seconds"):
         return value.total_seconds()
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
     raise TypeError(f"a {type(value).__name__} has no form in JSON")

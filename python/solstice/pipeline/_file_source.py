@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from solstice.errors import ConfigError
 from solstice.pipeline._iterable_source import PartitionedSourceMaster
 from solstice.pipeline._queue import BatchRecord
-from solstice.pipeline._source_master import SourceConfig, SourceContext
+from solstice.pipeline._source_master import SourceConfig, SourceContext, check_positive
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,6 +29,9 @@ class FileSource(SourceConfig):
     format: FileFormat = "parquet"
     columns: Sequence[str] | None = None
     target_split_bytes: int = 32 << 20
+
+    def __post_init__(self) -> None:
+        check_positive(self, "target_split_bytes")
 
     def master(self, context: SourceContext) -> "FileSourceMaster":
         """The master that runs this source."""

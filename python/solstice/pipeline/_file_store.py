@@ -2,12 +2,14 @@
 
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from solstice._core.durable import fsync_directory, make_directories
+from solstice.errors import StoreError
 from solstice.pipeline._message import PayloadRef
 from solstice.pipeline._paths import local_path, local_url
 from solstice.pipeline._split import SplitPayload
@@ -89,6 +91,18 @@ class FileSplitPayloadStore(SplitPayloadStore):
         for stage in _entries(self._root):
             for writer in _entries(Path(stage.path)):
                 yield unquote(stage.name), unquote(writer.name)
+
+    def check(self) -> None:
+        """Raise StoreError if no directory can be made there, or nothing written into it."""
+        try:
+            self._make_directories(self._root)
+            with tempfile.TemporaryFile(dir=self._root):
+                pass
+        except OSError as error:
+            raise StoreError(
+                f"the payload store {self.url!r} cannot be written: {error.strerror}.",
+                remedy="Name a directory that can be written in payloads=.",
+            ) from error
 
     def directory(self) -> Path:
         """Where the payloads are."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from solstice._core.extras import require
 from solstice.errors import ConfigError, OperatorError
 from solstice.pipeline._operator import Operator
+from solstice.pipeline._rows import rows_to_arrow, to_column
 from solstice.pipeline._split import Split, SplitPayload
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ Kind = Literal["map", "flat_map", "filter", "sink"]
 Form = Literal["arrow", "polars", "pandas", "rows"]
 
 _ROW_TYPES = ("dict", "Mapping", "MutableMapping")
+# What somebody may expect and never gets; other names may be anything, such as an alias of pa.Table.
+_NEVER_GIVEN = ("LazyFrame", "Series", "RecordBatch", "ndarray", "list", "List", "Sequence", "Iterable", "Iterator")
 _EXPECTED = {
     "map": "Return a pyarrow.Table, a Polars or pandas DataFrame (or, of a row, a dict), or None to drop it.",
     "flat_map": "Return an iterable of tables (or, of a row, of dicts).",
@@ -39,12 +42,12 @@ class FunctionOperator(Operator):
         self, kind: Kind, function: Callable[..., Any], *, schema: "pa.Schema | None" = None, concurrency: int = 16
     ) -> None:
         super().__init__()
-        if not callable(function):
+        if not _is_function(function):
             raise ConfigError(
-                f"{kind} got a {type(function).__name__}.",
+                f"{kind} got {function!r}.",
                 option="function",
                 value=function,
-                remedy="Give it a function, or an instance of an Operator.",
+                remedy="Give it a function, or an instance of an Operator, such as Score(ScoreConfig(...)).",
             )
         if concurrency < 1:
             raise ConfigError(
@@ -89,10 +92,10 @@ class FunctionOperator(Operator):
         if self._kind == "filter":
             return [self._filtered(table, result, split)]
         if self._kind == "map":
-            return [] if result is None else [self._to_arrow(result, split)]
+            return [] if result is None else [self._to_arrow(result, split, table.schema)]
         if isinstance(result, (str, bytes, Mapping)) or _is_table(result) or not isinstance(result, Iterable):
             raise self._wrong(result, split)
-        return [self._to_arrow(part, split) for part in result]
+        return [self._to_arrow(part, split, table.schema) for part in result]
 
     def _on_rows(self, split: Split, table: "pa.Table") -> "list[pa.Table]":
         calls = [(row, replace(split, row=number)) for number, row in enumerate(table.to_pylist())]
@@ -149,7 +152,7 @@ class FunctionOperator(Operator):
             )
         return table.filter(mask)
 
-    def _to_arrow(self, result: Any, split: Split) -> "pa.Table":
+    def _to_arrow(self, result: Any, split: Split, known: "pa.Schema") -> "pa.Table":
         import pyarrow as pa
 
         if isinstance(result, pa.RecordBatch):
@@ -160,7 +163,7 @@ class FunctionOperator(Operator):
         if module == "polars" and _is_table(result):
             return (result.collect() if hasattr(result, "collect") else result).to_arrow()
         if module == "pandas" and _is_table(result):
-            return pa.Table.from_pandas(result, preserve_index=False).replace_schema_metadata(None)
+            return _from_pandas(result, known)
         raise self._wrong(result, split)
 
     def _with_schema(self, table: "pa.Table", split: Split) -> "pa.Table":
@@ -218,26 +221,22 @@ def _to_form(form: Form, table: "pa.Table") -> Any:
     return table
 
 
-def _is_table(value: Any) -> bool:
-    return type(value).__name__ in ("Table", "RecordBatch", "DataFrame", "LazyFrame")
-
-
-def rows_to_arrow(rows: list[Any], known: "pa.Schema", *, exact: bool) -> "pa.Table":
-    """A table of dicts. A column that the input had, or that ``schema`` names, keeps its type if the values allow."""
+def _from_pandas(frame: Any, known: "pa.Schema") -> "pa.Table":
+    """Columns of Python objects keep the type that they had: decimals, maps and lists do not show theirs themselves."""
     import pyarrow as pa
 
-    names = known.names if exact else list(dict.fromkeys(name for row in rows for name in row))
-    columns = []
-    for name in names:
-        values = [row.get(name) for row in rows]
-        kind = known.field(name).type if name in known.names else None
-        try:
-            columns.append(pa.array(values, kind))
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            if exact or kind is None:
-                raise
-            columns.append(pa.array(values))
-    return pa.table(dict(zip(names, columns, strict=True)))
+    names = list(frame.columns)
+    objects = [name for name in names if name in known.names and names.count(name) == 1 and frame[name].dtype == object]
+    table = pa.Table.from_pandas(frame.drop(columns=objects), preserve_index=False)
+    columns = dict(zip(table.column_names, table.columns, strict=True))
+    for name in objects:
+        values = frame[name].where(frame[name].notna(), None).tolist()
+        columns[name] = to_column(name, values, known.field(name).type)
+    return pa.table({str(name): columns[str(name)] for name in names})
+
+
+def _is_table(value: Any) -> bool:
+    return type(value).__name__ in ("Table", "RecordBatch", "DataFrame", "LazyFrame")
 
 
 def _read_signature(function: Callable[..., Any]) -> tuple[Form, bool]:
@@ -263,6 +262,13 @@ def _form_of(annotation: Any, function: Callable[..., Any]) -> Form:
     else:
         annotation = typing.get_origin(annotation) or annotation
         name, module = getattr(annotation, "__name__", ""), getattr(annotation, "__module__", "")
+    if name in _NEVER_GIVEN:
+        raise ConfigError(
+            f"{_name(function)} wants a {name}, which no function gets.",
+            option="function",
+            value=name,
+            remedy="Annotate its first parameter as pa.Table, pl.DataFrame, pd.DataFrame, or dict for a row at a time.",
+        )
     if name in _ROW_TYPES:
         return "rows"
     top = module.partition(".")[0]
@@ -274,6 +280,10 @@ def _form_of(annotation: Any, function: Callable[..., Any]) -> Form:
 def _is(test: Callable[[Any], bool], function: Callable[..., Any]) -> bool:
     inner = _inner(function)
     return test(inner) or test(getattr(inner, "__call__", None))  # noqa: B004 - an object whose call is asynchronous
+
+
+def _is_function(value: object) -> bool:
+    return callable(value) and not (isinstance(value, type) and issubclass(value, Operator))
 
 
 def _inner(function: Callable[..., Any]) -> Callable[..., Any]:

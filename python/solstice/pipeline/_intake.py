@@ -12,6 +12,7 @@ from solstice.pipeline._queue import Consumer, Delivery, Prepared, Settled, open
 _IDLE_S = 0.5  # how long a retry that became due may go unnoticed
 _LINGER_S = 0.5  # how long a portion that is not full waits for more
 _TAKEN_AT_ONCE = 100  # splits that are put together are taken in one transaction, as far as can be guessed
+_LARGEST_PORTION = 10_000  # a statement about a portion has a parameter a split; some builds of SQLite take 32,766
 _SHARE_S = 0.05  # how long one of several stages before is waited for
 
 
@@ -60,7 +61,7 @@ class Intake:
         if self._rebatch_rows is None or first.attempt > 1:
             return portion  # one that was tried before is tried alone, so that it can take nobody along
         consumer, deadline_s = self._consumers[first.topic], time.monotonic() + _LINGER_S
-        while not self._taken and not stop.is_set():
+        while not self._taken and not stop.is_set() and len(portion) < _LARGEST_PORTION:
             rows = sum(delivery.message.num_records for delivery in portion)
             missing = (self._rebatch_rows - rows) * len(portion) / max(rows, 1)
             if missing <= 0:

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from solstice.errors import ConfigError, PlanChangedError
-from solstice.pipeline._function import rows_to_arrow
 from solstice.pipeline._queue import BatchRecord, open_queue
-from solstice.pipeline._source_master import BATCH_ID, SourceConfig, SourceContext, SourceMaster
+from solstice.pipeline._rows import rows_to_arrow
+from solstice.pipeline._source_master import BATCH_ID, SourceConfig, SourceContext, SourceMaster, check_positive
 from solstice.pipeline._split_writer import Heartbeat, SplitWriter
 from solstice.pipeline._store import open_store
 
@@ -29,6 +29,9 @@ class IterableSource(SourceConfig):
     target_split_bytes: int = 32 << 20
     # Whether somebody has begun to iterate: from then on an iterator lacks rows.
     begun: bool = field(default=False, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_positive(self, "rows_per_split", "target_split_bytes")
 
     def master(self, context: SourceContext) -> "IterableSourceMaster":
         """The master that runs this source."""

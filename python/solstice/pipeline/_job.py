@@ -1,5 +1,6 @@
 """A job: stages, and the state that they run on."""
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from solstice.pipeline._settings import OnError, StageOptions, check_on_error
 from solstice.pipeline._source_master import SourceConfig
 from solstice.pipeline._stage import Stage, check_name
 from solstice.pipeline._state import state_directory
+from solstice.pipeline._store import own_place
 
 
 class Job:
@@ -57,13 +59,14 @@ class Job:
         self.name = check_name("job", name)
         self.state = Path(given["state"] or state_directory(name)).absolute()
         self.queue = queue_url(given["queue"] or local_url("sqlite", self.state / "queue.db"), name)
-        self.payloads = absolute_url(given["payloads"] or local_url("file", self.state / "payloads"))
+        payloads = absolute_url(given["payloads"] or local_url("file", self.state / "payloads"))
+        self.payloads = own_place(payloads, name, self.queue)
         self.payload_budget = parse_budget(given["payload_budget"])
         if given["runner"] not in ("local", "inprocess", "ray"):
             raise check_runner(given["runner"])
         self.runner: RunnerName = given["runner"]
         self.on_error = check_on_error(given["on_error"])
-        self.lease_s: float = given["lease_s"]
+        self.lease_s = _lease(given["lease_s"])
         self.backoff = backoff or RetryPolicy(initial_s=0.2, max_s=30.0)
         self.stages: list[Stage] = []
         self.runs = 0
@@ -197,3 +200,11 @@ class Job:
 
     def __repr__(self) -> str:
         return f"Job({self.name!r}, {len(self.stages)} stages)"
+
+
+def _lease(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 1 <= value < math.inf:
+        raise ConfigError(
+            f"lease_s is {value!r}.", option="lease_s", value=value, remedy="Use a number of seconds from 1."
+        )
+    return float(value)

@@ -48,7 +48,7 @@ class WorkerProcess(WorkerHandle):
 
     def __init__(self, spec: WorkerSpec) -> None:
         super().__init__(spec.worker)
-        body = pickle.dumps((sys.path, _closures.dumps(spec)))
+        body = pickle.dumps((sys.path, _closures.dumps(spec, f"the function of stage {spec.stage!r}")))
         # Memory and not a pipe: it holds a report of any size, and reading it waits for nobody who inherited it.
         self._report = os.memfd_create(f"solstice-report-{spec.worker}")
         try:

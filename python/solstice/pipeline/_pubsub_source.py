@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from solstice.errors import AcknowledgeError
 from solstice.pipeline._queue import Queue, open_queue
-from solstice.pipeline._source_master import SourceConfig, SourceContext, SourceMaster
+from solstice.pipeline._source_master import SourceConfig, SourceContext, SourceMaster, check_positive
 from solstice.pipeline._split_writer import LEASE_S, Heartbeat, SplitWriter
 from solstice.pipeline._store import open_store
 
@@ -34,6 +34,9 @@ class PubSubSource(SourceConfig):
     target_split_bytes: int = 8 << 20
     linger_s: float = 1.0
     idle_s: float | None = None
+
+    def __post_init__(self) -> None:
+        check_positive(self, "target_split_bytes")
 
     def master(self, context: SourceContext) -> "PubSubSourceMaster":
         """The master that runs this source."""

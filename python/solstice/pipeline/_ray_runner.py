@@ -80,7 +80,7 @@ class WorkerActor(WorkerHandle):
     def __init__(self, ray: Any, spec: WorkerSpec) -> None:
         super().__init__(spec.worker)
         self._ray = ray
-        body = pickle.dumps((sys.path, _closures.dumps(spec)))
+        body = pickle.dumps((sys.path, _closures.dumps(spec, f"the function of stage {spec.stage!r}")))
         remote = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0, max_concurrency=4)(_Actor)
         self._actor = remote.options(scheduling_strategy="SPREAD").remote(body)
         self._pid_ref = self._actor.pid.remote()

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from solstice.errors import ConfigError, JobFailedError, PlanChangedError
 from solstice.pipeline._budget import budget_bytes
-from solstice.pipeline._code import code_fingerprint
 from solstice.pipeline._display import Display
 from solstice.pipeline._events import EventLog
 from solstice.pipeline._progress import JobResult, StageProgress
@@ -88,6 +87,8 @@ class JobRun:
             runner = ends.enter_context(contextlib.closing(open_runner(job.runner, job.state, job.name)))
             if self._fresh or is_half_removed(job.state):
                 self._remove_everything()
+            for path in job.state.glob("rate-*"):  # moments of the clock of another run, or of before a reboot
+                path.unlink(missing_ok=True)
             queue = ends.enter_context(contextlib.closing(open_queue(job.queue)))
             self._events.append("job started", job=job.name, runner=job.runner, queue=job.queue)
             try:
@@ -110,18 +111,31 @@ class JobRun:
     def _remove_everything(self) -> None:
         """Start over. A crash in the middle is noticed by the next run, which goes on with it."""
         job = self._job
+        queue = open_queue(job.queue)
+        self._claim(queue)
         with removal(job.state):
             for stage in job.stages:
                 if isinstance(stage.work, Sink):
                     stage.work.remove_output()
-            open_queue(job.queue).remove()
+            queue.remove()
             open_store(job.payloads).clear()
             shutil.rmtree(job.state / "checkpoint", ignore_errors=True)
-            for path in job.state.glob("rate-*"):
-                path.unlink(missing_ok=True)
+
+    def _claim(self, queue: Queue) -> None:
+        """Refuse the queue of another job: its splits would be taken for ours, and removed by starting over."""
+        name = self._job.name
+        if (known := queue.remember("job", name)) != name:
+            queue.close()
+            raise ConfigError(
+                f"the queue {self._job.queue!r} is that of job {known!r}, not of {name!r}.",
+                option="queue",
+                value=self._job.queue,
+                remedy="Give each job a queue, or a state directory, of its own.",
+            )
 
     def _prepare(self, queue: Queue) -> None:
         job = self._job
+        self._claim(queue)
         plan = json.dumps([[stage.name, [one.name for one in stage.upstreams]] for stage in job.stages])
         known = queue.remember("plan", plan)
         if known != plan:
@@ -132,8 +146,7 @@ class JobRun:
         for stage in job.stages:
             for upstream in stage.upstreams:
                 queue.subscribe(upstream.name, stage.name)
-            code = code_fingerprint(stage.work)
-            if code is not None and queue.remember(f"code of {stage.name}", code) != code:
+            if stage.code is not None and queue.remember(f"code of {stage.name}", stage.code) != stage.code:
                 _log.warning(
                     "the code of stage %s has changed since job %s was started: what is done stays as it is, and only"
                     " the rest is processed by the new code; fresh=True (solstice run --fresh) starts over",

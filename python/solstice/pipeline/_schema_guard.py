@@ -1,6 +1,7 @@
 """Keeps the output of a stage to one schema: the one that comes first."""
 
 import base64
+import contextlib
 from typing import TYPE_CHECKING
 
 from solstice.errors import OperatorError
@@ -20,7 +21,7 @@ class SchemaGuard:
         self._schema: pa.Schema | None = None
 
     def check(self, table: "pa.Table", split: Split) -> "pa.Table":
-        """The table, if it fits. Another order of columns does, and so does a column that is all null."""
+        """The table, if it fits. So does another order of columns, and what has the same values."""
         import pyarrow as pa
 
         if self._schema is None:
@@ -32,9 +33,9 @@ class SchemaGuard:
             return table
         if sorted(table.schema.names) == sorted(schema.names):
             table = table.select(schema.names)
-            fitting = pa.schema([_fitting(ours, known) for ours, known in zip(table.schema, schema, strict=True)])
-            if fitting.equals(schema):
-                return table.cast(schema)
+            if all(_may_fit(ours.type, known.type) for ours, known in zip(table.schema, schema, strict=True)):
+                with contextlib.suppress(pa.ArrowInvalid):  # a number that would become another one
+                    return table.cast(schema)
         raise OperatorError(
             f"stage {self._stage!r} produces another schema for split {split.split_id!r} than before:"
             f" {_difference(schema, table.schema)}.",
@@ -42,10 +43,24 @@ class SchemaGuard:
         )
 
 
-def _fitting(ours: "pa.Field", known: "pa.Field") -> "pa.Field":
-    import pyarrow as pa
+def _may_fit(ours: "pa.DataType", known: "pa.DataType") -> bool:
+    """Whether a type is the known one, but for what depends on the rows: integers with nulls are floats to pandas, an
+    empty list has no type, and so on. What then cannot be cast without loss does not fit after all."""
+    import pyarrow.types as t
 
-    return known if pa.types.is_null(ours.type) or ours.type == known.type else ours
+    if ours == known or t.is_null(ours):
+        return True
+    if t.is_integer(ours):
+        return bool(t.is_integer(known) or t.is_floating(known))
+    if t.is_float64(ours):
+        return bool(t.is_integer(known))
+    if t.is_list(ours) and t.is_list(known):
+        return _may_fit(ours.value_type, known.value_type)
+    if t.is_struct(ours) and t.is_struct(known):
+        return [field.name for field in ours] == [field.name for field in known] and all(
+            _may_fit(one.type, other.type) for one, other in zip(ours, known, strict=True)
+        )
+    return False
 
 
 def _difference(known: "pa.Schema", ours: "pa.Schema") -> str:

@@ -12,7 +12,7 @@ from solstice.pipeline._queue import Prepared
 from solstice.pipeline._split import Split, SplitPayload
 
 
-def blames_rows(error: Exception) -> bool:
+def blames_rows(error: BaseException) -> bool:
     """Whether Arrow failed to write because of the rows: a full disk is nobody's fault but the place's."""
     import pyarrow as pa
 
@@ -54,7 +54,7 @@ class Sink(ABC):
     def remove_output(self) -> None:  # noqa: B027 - only for those that can tell
         """Remove what this sink has written, and nothing else, so that the job can start over."""
 
-    def blames_rows(self, error: Exception) -> bool:
+    def blames_rows(self, error: BaseException) -> bool:
         """Whether a write failed because of the rows, which is the split's failure, or of the place: the job's."""
         return True
 

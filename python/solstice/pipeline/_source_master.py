@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 
-from solstice.errors import PipelineError
+from solstice.errors import ConfigError, PipelineError
 from solstice.pipeline._operator import OperatorConfig
 from solstice.pipeline._split import Split, SplitPayload
 
@@ -40,6 +40,19 @@ class SourceConfig(OperatorConfig, ABC):
     def source(self, payloads: str) -> "Source | None":
         """What workers read source messages with; None if every message of this source has a payload."""
         return None
+
+
+def check_positive(config: SourceConfig, *fields: str) -> None:
+    """Refuse a field that is no whole number above 0; None is left to stand for nothing."""
+    for name in fields:
+        value = getattr(config, name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise ConfigError(
+                f"{name} of {type(config).__name__} is {value!r}.",
+                option=name,
+                value=value,
+                remedy="Use a whole number above 0.",
+            )
 
 
 class Source(ABC):

@@ -20,7 +20,7 @@ from solstice.pipeline._queue import Queue, open_queue, queue_url
 from solstice.pipeline._spark_tasks import TaskOutput, WriteTarget, write_batch_partition, write_stream_partition
 from solstice.pipeline._stage import check_name
 from solstice.pipeline._state import state_directory
-from solstice.pipeline._store import open_store
+from solstice.pipeline._store import open_store, own_place
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -151,10 +151,12 @@ def _outputs(messages: Sequence[Any]) -> list[TaskOutput]:
 
 def _target(values: OptionValues) -> WriteTarget:
     state = state_directory(check_name("job", values["job"]))
+    queue = queue_url(values["queue"] or local_url("sqlite", state / "queue.db"), values["job"])
     payloads = absolute_url(values["payloads"] or local_url("file", state / "payloads"))
+    payloads = own_place(payloads, values["job"], queue)
     return WriteTarget(
         check_name("stage", values["stage"]),
-        queue_url(values["queue"] or local_url("sqlite", state / "queue.db"), values["job"]),
+        queue,
         payloads,
         values["targetSplitBytes"],
         budget_bytes(values["payloadBudget"], open_store(payloads)),

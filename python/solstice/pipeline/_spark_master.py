@@ -12,9 +12,9 @@ from solstice._core.arrow import to_arrow_schema
 from solstice.errors import ConfigError, PipelineError, PlanChangedError
 from solstice.pipeline._budget import warn_of_a_full_disk, warn_of_overshoot
 from solstice.pipeline._queue import BatchRecord, Queue, WrittenPartition, open_queue
-from solstice.pipeline._source_master import BATCH_ID, SourceConfig, SourceContext, SourceMaster
+from solstice.pipeline._source_master import BATCH_ID, SourceConfig, SourceContext, SourceMaster, check_positive
 from solstice.pipeline._spark_batch import estimated_bytes, fingerprint, run_partitions
-from solstice.pipeline._spark_session import activate, build_session, running_session
+from solstice.pipeline._spark_session import POOL, activate, running_session
 from solstice.pipeline._spark_tasks import OUTPUT_SCHEMA, TaskOutput, Visibility, WriteTarget, map_in_arrow
 from solstice.pipeline._store import open_store
 
@@ -36,6 +36,9 @@ class SparkConfig(SourceConfig):
     parallelism: int | None = None
     target_split_bytes: int = 32 << 20
 
+    def __post_init__(self) -> None:
+        check_positive(self, "num_executors", "executor_cores", "parallelism", "target_split_bytes")
+
     def settings(self) -> dict[str, str]:
         """The Spark settings that the fields stand for; ``spark_configs`` wins."""
         return {
@@ -47,9 +50,9 @@ class SparkConfig(SourceConfig):
 
     def frame_of(self, session: Any) -> Any:
         """The DataFrame, checked."""
-        if self.dataframe_fn is None:
+        if not callable(self.dataframe_fn):
             raise ConfigError(
-                f"{type(self).__name__} has no dataframe_fn.",
+                f"the dataframe_fn of {type(self).__name__} is {self.dataframe_fn!r}.",
                 option="dataframe_fn",
                 remedy="Pass a function that takes the Spark session and returns a DataFrame.",
             )
@@ -94,7 +97,7 @@ class SparkMaster(SourceMaster):
 
     def read(self) -> None:
         """Get the DataFrame and write it out."""
-        self._session = self._running or build_session(self._config.app_name, self._config.settings())
+        self._session = POOL.take(self._running, self._config.app_name, self._config.settings())
         try:
             activate(self._session)
             frame = self._config.frame_of(self._session)
@@ -103,8 +106,7 @@ class SparkMaster(SourceMaster):
         finally:
             with self._session_lock:
                 session, self._session = self._session, None
-            if self._running is None:
-                session.stop()
+            POOL.give_back(session)
 
     @abstractmethod
     def _write(self, frame: Any) -> None:

@@ -4,8 +4,11 @@ import contextlib
 import gc
 import json
 import os
+import socket
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import FrameType
 from typing import TYPE_CHECKING, Literal
 
 from solstice.errors import PipelineError
@@ -73,6 +76,7 @@ def write_batch_partition(
     with _writer(target, batch_id, context) as writer:
         with Heartbeat(target.queue, writer.writer):
             writer.write(batches)
+        _require_whole_input()
         messages: list[QueueMessage] = []
         if visibility == "task":
             writer.publish()
@@ -96,6 +100,7 @@ def write_stream_partition(target: WriteTarget, stream_id: str, batches: "Iterat
     with _writer(target, f"{stream_id}-{batch}", context) as writer:
         with Heartbeat(target.queue, writer.writer):
             writer.write(batches)
+        _require_whole_input()
         writer.hand_over(STREAM_COMMIT_S)
         return TaskOutput(context.partitionId(), writer.writer, writer.stored_bytes, writer.messages, query_id)
 
@@ -128,6 +133,41 @@ def _writer(target: WriteTarget, batch_id: str, context: "TaskContext") -> Itera
         ) as writer,
     ):
         yield writer
+
+
+def _require_whole_input() -> None:
+    """Raise if Spark has hung up: its task failed or was killed, or its JVM is gone.
+
+    Arrow takes the end of a connection for the end of the data. What came before would then be published as the whole
+    partition, and no later attempt at it would be visible. A whole input leaves the connection open: Spark waits for
+    what this task returns.
+    """
+    connection = _connection()
+    if connection is None:
+        raise PipelineError(
+            "this Spark does not show a task its connection: a broken one would be taken for the end of its rows.",
+            remedy="Use pyspark 4.2 or newer.",
+        )
+    try:
+        with socket.socket(fileno=os.dup(connection)) as peer:
+            hung_up = peer.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+    except BlockingIOError:
+        return
+    except OSError:
+        hung_up = True
+    if hung_up:
+        raise PipelineError("Spark has ended this task in the middle of its rows.", remedy="Nothing of it is visible.")
+
+
+def _connection() -> int | None:
+    """The descriptor of Spark's connection to this worker: the worker's main function, which called us, has it."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        infile = frame.f_locals.get("infile") if frame.f_code.co_name == "main" else None
+        if infile is not None:
+            return int(infile.fileno())
+        frame = frame.f_back
+    return None
 
 
 def _freeze_once() -> None:

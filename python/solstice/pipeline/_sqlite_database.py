@@ -25,10 +25,16 @@ class Database:
     def __init__(self, path: Path, lock_timeout_s: float = 60.0) -> None:
         self.path = path
         self._lock_timeout_s = lock_timeout_s
-        make_directories(path.parent)
-        # A lock in front of SQLite's own: its busy handler waits longer and longer between two tries, and under load
-        # one worker of four never gets in.
-        self._lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            make_directories(path.parent)
+            # A lock in front of SQLite's own: its busy handler waits longer and longer between two tries, and under
+            # load one worker of four never gets in.
+            self._lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise QueueError(
+                f"the queue {path} cannot be opened: {error.strerror}.",
+                remedy="Name a file whose directory is writable.",
+            ) from error
         self._mutex = threading.Lock()
         try:
             self.connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=60)

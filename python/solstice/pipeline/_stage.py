@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Unpack
 
 from solstice.errors import ConfigError
+from solstice.pipeline._code import code_fingerprint
 from solstice.pipeline._function import FunctionOperator, Kind
 from solstice.pipeline._operator import Operator
 from solstice.pipeline._settings import StageOptions, StageSettings, read_options
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
     from solstice.pipeline._job import Job
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+# They become parts of the names of files, of which readers skip those that begin with _, and of topics of Kafka.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 class Upstream(ABC):
@@ -98,7 +100,7 @@ class Upstream(ABC):
             operator: Operator = function
         else:
             operator = FunctionOperator(kind, function, schema=schema, concurrency=concurrency)
-        default = getattr(function, "__name__", type(function).__name__)
+        default = getattr(function, "__name__", type(function).__name__).lstrip("_")
         return self._add(options.get("name") or (default if _NAME.fullmatch(default) else kind), operator, options)
 
     def _add(self, name: str, work: Operator | Sink, options: StageOptions) -> "Stage":
@@ -129,6 +131,8 @@ class Stage(Upstream):
         self.name = name
         self.work = work.owned_by(job.queue, name) if isinstance(work, Sink) else work
         self.upstreams = upstreams
+        # Now, and not when the job runs: a class is found in the file that is the main program at this moment.
+        self.code = code_fingerprint(work)
         self.settings: StageSettings = read_options(job.stage_options(name, options or {}), job.on_error)
 
     @property
@@ -157,8 +161,11 @@ class _Union(Upstream):
 
 def check_name(kind: str, name: str) -> str:
     """Refuse a name that cannot be part of file names and of split ids."""
-    if not _NAME.fullmatch(name):
+    if not _NAME.fullmatch(str(name)) or str(name) != name:
         raise ConfigError(
-            f"{kind} {name!r} is not a name.", option=kind, value=name, remedy="Use letters, digits, _ and -."
+            f"{kind} {name!r} is not a name.",
+            option=kind,
+            value=name,
+            remedy="Use letters and digits, after the first also _ and -; 64 at most.",
         )
     return name

@@ -139,6 +139,7 @@ class StageMaster:
         error = worker.close()
         with contextlib.ExitStack() as ends:
             if error is not None:
+                error.add_note(f"Raised by a worker of stage {self.context.stage!r}.")
                 ends.callback(_raise, error)
             at_fault = error is None and worker.at_fault
             for writer in self._writers(worker.worker):

@@ -88,8 +88,16 @@ def is_half_removed(state: Path) -> bool:
 @contextlib.contextmanager
 def exclusive(state: Path, job: str) -> Iterator[None]:
     """Let only one run of a job go on at a time; the lock ends with the process, whatever ends it."""
-    state.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(state / "run.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        state.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(state / "run.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise ConfigError(
+            f"the state directory {state} of job {job!r} cannot be used: {error.strerror}.",
+            option="state",
+            value=str(state),
+            remedy="Name a directory that can be written, with Job(state=...) or --set state=...",
+        ) from error
     try:
         if not _locked(descriptor):
             holder = os.pread(descriptor, 32, 0).decode() or "another process"

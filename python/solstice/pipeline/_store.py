@@ -1,6 +1,7 @@
 """Where the rows of splits are kept between stages."""
 
 import hashlib
+import re
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -108,6 +109,21 @@ def open_store(url: str) -> SplitPayloadStore:
         value=url,
         remedy="Use file:///a/directory, shm://name, s3://bucket/folder, gs://bucket/folder or ray://name.",
     )
+
+
+def own_place(url: str, job: str, queue: str) -> str:
+    """The folder of a job at the place that a URL names; a URL that has it already is left as it is.
+
+    A job deletes what it finds in its store and knows nothing of. Others may use the place, and the name of the job: so
+    the folder has, as the files of sinks do, a mark of the queue, which is where everything about a payload is known.
+    """
+    parsed = parse_url(queue)
+    name = parsed.path if parsed.scheme == "kafka" else parsed.addresses + parsed.path
+    folder = f"solstice-{job}-{hashlib.sha256(f'{parsed.scheme}:{name}'.encode()).hexdigest()[:8]}"
+    place, *params = re.split(r"(?=[;?])", url, maxsplit=1)
+    if place.rstrip("/").endswith(f"/{folder}"):
+        return url
+    return f"{place}{'' if place.endswith('/') else '/'}{folder}{''.join(params)}"
 
 
 def compression(url: str) -> str | None:

@@ -166,11 +166,14 @@ class StageWorker:
                     results = self._apply(portion)
                 except (QueueError, StoreError):
                     raise
-                except (Exception, SystemExit) as error:  # noqa: BLE001 - what the user's code raises fails the split
-                    failure = error
+                except BaseException as error:  # noqa: BLE001 - what the user's code raises fails the split
+                    failure = error  # a panic of Polars and sys.exit() are no Exceptions
                 else:
                     self._write(portion, results, output)
-        except Exception as error:
+        except Abandoned:
+            self._undo(output)
+            raise
+        except BaseException as error:  # the function of a sink may raise anything too
             self._undo(output)
             try:  # a worker that stood still for longer than its lease finds the file of the one that did the split
                 for delivery in portion:
@@ -180,9 +183,6 @@ class StageWorker:
             if isinstance(error, StoreError) or not self._blames_rows(error):
                 raise self._cannot_write(portion[0], error) from error
             failure = error
-        except Abandoned:
-            self._undo(output)
-            raise
         self._processed += len(portion)
         if failure is not None:
             return self._fail(portion, failure)
@@ -337,7 +337,7 @@ class StageWorker:
             for prepared in output.prepared:
                 self._spec.work.discard(prepared)
 
-    def _cannot_write(self, delivery: Delivery, error: Exception) -> Exception:
+    def _cannot_write(self, delivery: Delivery, error: BaseException) -> Exception:
         """A full disk is not the split's fault: it ends the worker, and the job says why."""
         if isinstance(error, SolsticeError):
             return error
@@ -347,7 +347,7 @@ class StageWorker:
             remedy="Nothing is lost: mend the place and run the job again.",
         )
 
-    def _blames_rows(self, error: Exception) -> bool:
+    def _blames_rows(self, error: BaseException) -> bool:
         """Whether writing failed because of what was to be written, not because of the place."""
         return self._spec.work.blames_rows(error) if isinstance(self._spec.work, Sink) else blames_rows(error)
 

@@ -105,11 +105,12 @@ def _die_with_parent() -> None:
 
 
 def pickled_error(error: Exception) -> bytes:
-    """An error for the job's process; one that cannot be pickled becomes text."""
+    """An error for the job's process, with a note of where it was raised; one that cannot be pickled becomes text."""
+    text = "".join(traceback.format_exception(error))
     try:
+        error.add_note(f"In the worker:\n{text}")
         data = pickle.dumps(error)
         pickle.loads(data)
     except Exception:  # noqa: BLE001 - an error of foreign code may raise anything when pickled
-        text = "".join(traceback.format_exception(error))
         return pickle.dumps(PipelineError(f"a worker failed: {text}"))
     return data

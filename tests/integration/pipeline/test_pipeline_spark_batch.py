@@ -203,3 +203,24 @@ def test_a_foreign_spark_job_writes_into_a_stage(spark, tmp_path):
 def test_wrong_options_of_the_format_are_refused_with_the_fix(spark, options, message):
     with pytest.raises(Exception, match=message):
         spark.range(1).write.format("solstice").mode("append").options(**options).save()
+
+
+def test_a_partition_whose_rows_end_in_an_error_of_spark_is_never_visible(spark, tmp_path):
+    """Spark then hangs up on the writer, which is not the end of the rows; a repeat would be too late."""
+
+    def rows(session):
+        session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1000")
+        checked = "if(id = 15000, raise_error('bad row'), id) AS id"
+        return session.range(0, 20_000, 1, 1).selectExpr(checked)
+
+    job = make_job(tmp_path, rows, target_split_bytes=8_000)
+    job.stages[0].sink(ParquetSink(tmp_path / "out"))
+    try:
+        with pytest.raises(Exception, match="bad row"):
+            job.run()
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    with contextlib.closing(open_queue(job.queue)) as queue:
+        assert queue.completed_partitions("source", "0") == set()
+        assert queue.topic_progress("source").produced == 0
+    assert list(open_store(job.payloads).keys()) == []

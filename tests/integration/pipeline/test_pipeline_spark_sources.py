@@ -236,7 +236,7 @@ def test_another_way_to_write_is_another_batch(spark, tmp_path):
             "column 'j': .*variant.*writer=.arrow",
         ),
         (SparkSourceV2Config(dataframe_fn=lambda s: s.range(1), visibility="batch"), None, "task or job"),
-        (SparkSourceV2Config(), None, "has no dataframe_fn"),
+        (SparkSourceV2Config(), None, "the dataframe_fn of SparkSourceV2Config is None"),
     ],
 )
 def test_what_a_source_cannot_do_is_refused_with_the_fix(spark, tmp_path, config, payloads, message):

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import linecache
 import os
 import pty
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 from solstice.cli._app import build_app, run
 from solstice.pipeline import ExternalSource, Job, ParquetSink, SourceMaster
 from solstice.pipeline._message import QueueMessage
+from solstice.pipeline._paths import local_path
 from solstice.pipeline._queue import open_queue
 from solstice.pipeline._source_master import SourceConfig
 from solstice.pipeline._spark_source import SparkSource
@@ -118,6 +120,10 @@ def test_status_tells_how_far_jobs_are(folder, capsys):
         ("sink", 0, True),
     ]
     assert "there is no job in" in cli(capsys, "status", "other", code=1)
+    path = folder / ".solstice" / "numbers" / "progress.json"  # as a process leaves it that is killed
+    path.write_text(path.read_text().replace('"workers": 0', '"workers": 7'))
+    assert '"workers": 7' in path.read_text()
+    assert "; 7 workers" not in cli(capsys, "status")
 
 
 def test_status_names_the_process_of_a_job_that_runs(folder, capsys):
@@ -132,7 +138,7 @@ def test_status_names_the_process_of_a_job_that_runs(folder, capsys):
         assert f"numbers  runs in process {os.getpid()}" in cli(capsys, "status")
         # What handed over has not made visible it still may.
         open_queue(job.queue).register_writer("waits", "sink", 60.0)
-        payload = Path(".solstice/numbers/payloads/sink/waits/x.arrow")
+        payload = local_path(job.payloads) / "sink" / "waits" / "x.arrow"
         payload.parent.mkdir(parents=True)
         payload.touch()
         assert "removed 0 payloads" in cli(capsys, "gc", "numbers")
@@ -144,10 +150,8 @@ def test_status_names_the_process_of_a_job_that_runs(folder, capsys):
 def test_gc_removes_what_a_killed_driver_was_to_make_visible(folder, capsys):
     """``visibility="job"``: the leases of what tasks have handed over outlast the driver by far."""
     cli(capsys, "run", write_job(folder), *THREADS)
-    queue, store = (
-        open_queue(f"sqlite://{folder}/.solstice/numbers/queue.db"),
-        open_store(f"file://{folder}/.solstice/numbers/payloads"),
-    )
+    job = Job("numbers")
+    queue, store = open_queue(job.queue), open_store(job.payloads)
     with SplitWriter(
         queue, store, stage="source", batch_id="1", partition=0, attempt=1, target_split_bytes=1000
     ) as writer:
@@ -203,7 +207,7 @@ def test_the_rows_of_a_letter_that_was_announced_by_reference_are_shown(folder, 
 
 def test_gc_removes_what_nobody_will_ask_for(folder, capsys):
     cli(capsys, "run", write_job(folder), *THREADS)
-    payloads = folder / ".solstice" / "numbers" / "payloads"
+    payloads = local_path(Job("numbers").payloads)
     (kept,) = payloads.rglob("*.arrow")
     orphan = payloads / "score" / "gone" / "x.arrow"
     orphan.parent.mkdir(parents=True)
@@ -277,3 +281,24 @@ def test_a_wrong_file_is_one_clear_line(folder, capsys):
     assert "there is no file" in cli(capsys, "run", "missing.py", code=1)
     (folder / "empty.py").write_text("")
     assert "makes no Job" in cli(capsys, "run", "empty.py", code=1)
+
+
+CLASS_JOB = """
+import pyarrow as pa
+from solstice.pipeline import FunctionSink, IterableSource, Job, Operator
+
+class Score(Operator):
+    def process_split(self, split, payload):
+        return payload  # VERSION
+
+Job("numbers").source(IterableSource([pa.table({"id": [1]})])).map(Score()).sink(FunctionSink(len))
+"""
+
+
+def test_changed_code_of_a_class_is_said_also_when_the_file_leaves_the_running_to_the_command(folder, capsys, caplog):
+    for version, told in (("1", False), ("1", False), ("2", True)):
+        (folder / "job.py").write_text(CLASS_JOB.replace("VERSION", version))
+        linecache.checkcache()
+        caplog.clear()
+        cli(capsys, "run", "job.py", *THREADS)
+        assert ("the code of stage Score has changed" in caplog.text) is told

@@ -1,8 +1,18 @@
+import polars as pl
 import pytest
 
 import solstice.pipeline
 from solstice.errors import ConfigError
-from solstice.pipeline import Job, ParquetSink, SparkSourceV2Config
+from solstice.pipeline import (
+    FileSource,
+    IterableSource,
+    Job,
+    Operator,
+    ParquetSink,
+    PubSubSource,
+    SparkSourceConfig,
+    SparkSourceV2Config,
+)
 from solstice.pipeline._stage import Stage
 
 PUBLIC = [
@@ -51,6 +61,15 @@ def test_the_public_names_are_these():
         _ = solstice.pipeline.Unknown
 
 
+def lazily(frame: pl.LazyFrame):
+    return frame
+
+
+class Score(Operator):
+    def process_split(self, split, payload):
+        return payload
+
+
 def source(tmp_path) -> Stage:
     job = Job("job", state=tmp_path / "a dir")
     return job.source(SparkSourceV2Config(dataframe_fn=print))
@@ -59,14 +78,14 @@ def source(tmp_path) -> Stage:
 def test_queue_and_payloads_lie_in_the_state_directory_by_default(tmp_path):
     job = source(tmp_path).job
     assert job.queue == f"sqlite://{tmp_path}/a%20dir/queue.db"
-    assert job.payloads == f"file://{tmp_path}/a%20dir/payloads"
+    assert job.payloads.startswith(f"file://{tmp_path}/a%20dir/payloads/solstice-job-")
 
 
 def test_relative_urls_become_absolute(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     job = Job("job", queue="sqlite://q/queue.db", payloads="file://p")
     assert job.queue == f"sqlite://{tmp_path}/q/queue.db"
-    assert job.payloads == f"file://{tmp_path}/p"
+    assert job.payloads.startswith(f"file://{tmp_path}/p/solstice-job-")
     assert job.state == tmp_path / ".solstice" / "job"
 
 
@@ -76,8 +95,15 @@ def test_stages_get_free_names(tmp_path):
     def score(table):
         return table
 
-    names = [stage.map(score).name, stage.map(score).name, stage.map(lambda table: table).name]
-    assert names == ["score", "score-2", "map"]
+    def _hidden(table):
+        return table
+
+    functions = (score, score, lambda table: table, _hidden)
+    assert [stage.map(function).name for function in functions] == ["score", "score-2", "map", "hidden"]
+
+
+def test_a_sink_takes_a_directory_as_a_url_too(tmp_path):
+    assert ParquetSink(f"file://{tmp_path}/a%20b").path == ParquetSink(tmp_path / "a b").path
 
 
 def test_nothing_follows_a_sink(tmp_path):
@@ -98,6 +124,21 @@ def test_nothing_follows_a_sink(tmp_path):
         (lambda stage: Job("a", on_error="stop"), "on_error is 'stop'"),
         (lambda stage: Job("a", queue="no url"), "URL"),
         (lambda stage: stage.job.run(), "does nothing"),
+        (lambda stage: stage.map(Score), r"map got <class .*Score'>.*Score\(ScoreConfig"),
+        (lambda stage: stage.job.source(SparkSourceV2Config(), name="_raw"), "stage '_raw' is not a name"),
+        (lambda stage: stage.map(len, name="a" * 65), "64 at most"),
+        (lambda stage: Job(5), "job 5 is not a name"),
+        (lambda stage: stage.map(lazily), r"lazily wants a LazyFrame.*pl.DataFrame"),
+        (lambda stage: SparkSourceV2Config(parallelism=0), "parallelism of SparkSourceV2Config is 0"),
+        (lambda stage: SparkSourceConfig(target_split_bytes="1mb"), "target_split_bytes of SparkSourceConfig is '1mb'"),
+        (lambda stage: IterableSource([], rows_per_split=-1), "rows_per_split of IterableSource is -1"),
+        (lambda stage: FileSource("x", target_split_bytes=0), "target_split_bytes of FileSource is 0"),
+        (lambda stage: PubSubSource("x", target_split_bytes=0.5), "target_split_bytes of PubSubSource is 0.5"),
+        (lambda stage: SparkSourceV2Config(dataframe_fn="df").frame_of(None), "dataframe_fn of .* is 'df'.*a function"),
+        (lambda stage: Job("a", lease_s=0), "lease_s is 0"),
+        (lambda stage: Job("a", lease_s="30"), "lease_s is '30'"),
+        (lambda stage: Job("a", lease_s=float("nan")), "lease_s is nan"),
+        (lambda stage: ParquetSink("s3a://bucket/x"), r"cannot write to 's3a://bucket/x'.*s3://bucket/prefix"),
     ],
 )
 def test_a_wrong_description_is_refused_with_the_fix(tmp_path, make, message):

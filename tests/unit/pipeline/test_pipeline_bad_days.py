@@ -5,6 +5,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pytest
 from pipeline_support import TableSource, make_job, output_ids, sink, temporary_files
 
 from object_store import s3_bucket
-from solstice.errors import ConfigError, JobFailedError, PipelineError, StoreError
+from solstice.errors import ConfigError, JobFailedError, PipelineError, SolsticeError, StoreError
 from solstice.pipeline import FunctionSink, IterableSource, Job, ParquetSink
 from solstice.pipeline._events import read_events, read_progress
 from solstice.pipeline._file_store import FileSplitPayloadStore
@@ -126,17 +127,53 @@ def test_a_store_that_cannot_be_read_ends_the_job_and_no_split_is_blamed(tmp_pat
         ({"payloads": "ftp://host/x"}, "no payload store is known"),
         ({"payloads": "nowhere"}, "URL"),
         ({"runner": "cloud"}, "'local', 'inprocess' or 'ray'"),
+        ({"state": "/proc/x"}, r"the state directory /proc/x of job 'numbers' cannot be used: No such file.*state="),
+        (
+            {"queue": "sqlite:///proc/x/queue.db"},
+            r"the queue /proc/x/queue.db cannot be opened: No such file.*writable",
+        ),
+        (
+            {"payloads": "file:///proc/x"},
+            r"the payload store 'file:///proc/x/.*' cannot be written: No such.*payloads=",
+        ),
     ],
 )
 def test_a_wrong_place_is_refused_before_anything_runs(tmp_path, options, message):
     def job():
-        job = Job("numbers", state=tmp_path, **options)
+        job = Job("numbers", **{"state": tmp_path} | options)
         job.source(TableSource()).sink(ParquetSink(tmp_path / "out"))
         return job
 
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(SolsticeError, match=message):
         job().run()
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_the_queue_of_another_job_is_refused_and_left_as_it_is(tmp_path, fresh):
+    def job(name, rows):
+        job = Job(name, state=tmp_path / name, queue=f"sqlite://{tmp_path}/queue.db", runner="inprocess")
+        job.source(TableSource(splits=rows)).sink(ParquetSink(tmp_path / name / "out"))
+        return job
+
+    job("first", 2).run()
+    with pytest.raises(ConfigError, match=r"is that of job 'first', not of 'second'.*of its own"):
+        job("second", 3).run(fresh=fresh)
+    assert job("first", 2).run().stage("sink").settled == 2
+    assert output_ids(tmp_path / "first") == list(range(20))
+
+
+def test_a_function_that_cannot_be_sent_to_a_worker_is_told_with_its_stage_and_the_fix(tmp_path):
+    lock = threading.Lock()
+
+    def locked(table):
+        with lock:
+            return table
+
+    job = make_job(tmp_path)
+    job.stages[0].map(locked).sink(sink(tmp_path))
+    with pytest.raises(ConfigError, match=r"function of stage 'locked' cannot be sent .*lock.*in setup\(\)"):
+        job.run()
 
 
 def test_a_payload_that_was_damaged_is_the_splits_failure(tmp_path):

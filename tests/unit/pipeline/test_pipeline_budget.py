@@ -19,6 +19,7 @@ from solstice.pipeline._budget import (
     warn_of_overshoot,
 )
 from solstice.pipeline._queue import Backlog, open_queue
+from solstice.pipeline._split_writer import SplitWriter
 from solstice.pipeline._store import open_store
 from solstice.pipeline._sweep import Deletions, sweep
 
@@ -40,6 +41,34 @@ def test_a_writer_waits_while_there_is_too_much_and_somebody_can_make_it_less(ba
     left, slept = iter(backlogs), []
     wait_for_room(lambda: next(left), 100, slept.append)
     assert len(slept) == waits
+
+
+def test_what_a_writer_has_stored_counts_before_it_is_visible_and_holds_up_the_next(tmp_path):
+    queue, store = open_queue(f"sqlite://{tmp_path}/queue.db"), open_store(f"file://{tmp_path}/payloads")
+    queue.subscribe("source", "m")
+    slept = []
+
+    def writer(partition: int) -> SplitWriter:
+        options = {"stage": "source", "batch_id": "0", "attempt": 1, "target_split_bytes": 1}
+        return SplitWriter(queue, store, partition=partition, budget_bytes=1, sleep=give_up, **options)
+
+    def give_up(seconds: float) -> None:
+        slept.append(queue.backlog())
+        raise TimeoutError
+
+    with writer(0) as first:
+        first.write(TABLE.to_batches())
+        assert queue.backlog() == Backlog(0, first.stored_bytes)
+        assert len(first.messages) == 10  # of which none could wait for another
+        with writer(1) as second:
+            second.write(TABLE.slice(0, 1).to_batches())
+            second.publish()
+            visible = second.stored_bytes
+        with pytest.raises(TimeoutError):
+            first.write(TABLE.to_batches())
+    assert slept == [Backlog(visible, first.stored_bytes)]
+    assert queue.backlog() == Backlog(visible, 0)
+    queue.close()
 
 
 @pytest.mark.parametrize(("value", "size"), [(5, 5), ("4kib", 4096), ("1gb", 10**9), (None, None)])

@@ -30,6 +30,7 @@ from solstice.pipeline import (
     SplitPayload,
     committed_files,
 )
+from solstice.pipeline._iterable_source import PartitionedSourceMaster
 from solstice.pipeline._object_output import CommittingBucket
 from solstice.pipeline._store import open_store
 from solstice.testing import PubSubEmulator
@@ -64,17 +65,19 @@ def test_json_files_have_an_object_a_line(tmp_path):
         "took": timedelta(seconds=1.5),
         "list": [1, None],
         "nothing": None,
+        "inner": {"none": [float("nan")], "most": float("inf"), "least": -float("inf")},
     }
     job = threaded(tmp_path, IterableSource([row]))
     job.stages[0].sink(JsonSink(tmp_path / "out"))
     assert job.run().dead == 0
     (path,) = (tmp_path / "out").glob("*.jsonl")
     (line,) = path.read_text().splitlines()
-    assert json.loads(line) == row | {
+    assert json.loads(line, parse_constant=pytest.fail) == row | {
         "at": "2026-01-02T03:04:05",
         "raw": "AP8=",
         "price": "1.10",
         "took": 1.5,
+        "inner": {"none": ["NaN"], "most": "Infinity", "least": "-Infinity"},
     }
 
 
@@ -208,6 +211,34 @@ def test_rows_and_tables_of_an_iterable_are_processed_and_only_the_missing_ones_
     assert output_ids(tmp_path) == list(range(40))
     assert result.stage("source").produced == 4
     assert len(given) > 4  # it was iterated again, and what was visible skipped
+
+
+@pytest.mark.parametrize("kind", [IterableSource, FileSource])
+def test_a_source_that_was_interrupted_writes_only_what_is_missing(tmp_path, monkeypatch, kind):
+    tables = [pa.table({"id": range(n, n + 10)}) for n in range(0, 40, 10)]
+    pq.write_table(pa.concat_tables(tables), tmp_path / "in.parquet", row_group_size=10)
+    write, written = PartitionedSourceMaster.write_partition, []
+
+    def interrupted(self, partition, batches):
+        if len(written) == 2:
+            raise OSError("interrupted")
+        written.append(partition)
+        write(self, partition, batches)
+
+    def job():
+        job = threaded(tmp_path, kind(tables if kind is IterableSource else tmp_path / "in.parquet"))
+        job.stages[0].sink(sink(tmp_path))
+        return job
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PartitionedSourceMaster, "write_partition", interrupted)
+        with pytest.raises(OSError, match="interrupted"):
+            job().run()
+        assert written == [0, 1]
+        written.clear()
+        assert job().run().dead == 0
+        assert written == [2, 3]
+    assert output_ids(tmp_path) == list(range(40))
 
 
 def rows(count: int):

@@ -23,7 +23,7 @@ def test_describing_a_job_loads_nothing_heavy():
 def test_a_function_travels_without_pyspark():
     code = (
         "from solstice.pipeline import _closures\n"
-        "data = _closures.dumps(lambda x: x + y)\n"
+        "data = _closures.dumps(lambda x: x + y, 'it')\n"
         "y = 2\n"
         "assert _closures.loads(data)"
     )

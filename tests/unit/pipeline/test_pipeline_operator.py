@@ -236,7 +236,7 @@ def test_a_wrong_result_is_refused_with_the_fix(kind, function, message):
 
 @pytest.mark.parametrize(
     ("make", "message"),
-    [(lambda: FunctionOperator("map", 3), "map got a int"), (lambda: FunctionOperator("map", len, concurrency=0), "0")],
+    [(lambda: FunctionOperator("map", 3), "map got 3"), (lambda: FunctionOperator("map", len, concurrency=0), "0")],
 )
 def test_what_is_no_function_is_refused(make, message):
     with pytest.raises(ConfigError, match=message):

@@ -157,3 +157,25 @@ def test_a_file_system_without_hard_links_will_do(tmp_path, monkeypatch):
     Path(taken.final).write_text("theirs")
     with pytest.raises(SinkError, match="somebody else"):
         ours.directory.finish(taken)
+
+
+def test_a_file_is_durable_before_it_is_committed_and_its_name_before_the_temporary_one_goes(tmp_path, monkeypatch):
+    synced, fsync = [], os.fsync
+
+    def watched(descriptor: int) -> None:
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        synced.append((path, sorted(os.listdir(path)) if os.path.isdir(path) else os.path.getsize(path)))
+        fsync(descriptor)
+
+    sink = owned(tmp_path / "out")
+    monkeypatch.setattr(os, "fsync", watched)
+    prepared = sink.write(Split("s0", "sink"), SplitPayload.from_arrow(TABLE, "s0"))
+    temporary, final = Path(prepared.temporary), Path(prepared.final)
+    assert synced[-2:] == [(str(temporary), temporary.stat().st_size), (str(temporary.parent), [temporary.name])]
+    synced.clear()
+    unlink, gone = Path.unlink, []
+    monkeypatch.setattr(
+        Path, "unlink", lambda path, **given: (gone.append((path, list(synced))), unlink(path, **given))
+    )
+    sink.finish(prepared)
+    assert gone == [(temporary, [(str(final.parent), sorted([final.name, "_tmp"]))])]

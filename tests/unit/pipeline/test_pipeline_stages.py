@@ -1,6 +1,8 @@
 """What a stage can be told, and several stages before one. In threads where processes add nothing."""
 
+import contextlib
 import os
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +12,11 @@ import pytest
 from pipeline_support import TableSource, make_job, output_ids, read_source, sink
 
 from solstice.errors import ConfigError
-from solstice.pipeline import IterableSource, Operator, OperatorConfig, Split, SplitPayload
+from solstice.pipeline import IterableSource, Operator, OperatorConfig, QueueMessage, Split, SplitPayload
 from solstice.pipeline._autoscale import Autoscaler
 from solstice.pipeline._events import read_events
+from solstice.pipeline._intake import Intake
+from solstice.pipeline._queue import open_queue
 from solstice.pipeline._rate_limit import FileRateLimiter, parse_rate
 from solstice.pipeline._store import open_store
 from solstice.pipeline._worker import _rebatch
@@ -116,8 +120,11 @@ def test_an_operator_that_cannot_be_set_up_ends_the_job(tmp_path):
 
     job = make_job(tmp_path)
     job.stages[0].map(Broken())
-    with pytest.raises(RuntimeError, match="no model"):
+    with pytest.raises(RuntimeError, match="no model") as raised:
         job.run()
+    where, stage = raised.value.__notes__
+    assert "in setup" in where
+    assert stage == "Raised by a worker of stage 'Broken'."
     assert job.dead_letters() == []
 
 
@@ -229,6 +236,19 @@ def test_small_splits_are_put_together_and_large_ones_cut(tmp_path):
     assert sorted(sizes)[-6:] == [30] * 6
 
 
+def test_no_more_splits_are_put_together_than_a_transaction_can_name(tmp_path):
+    url = f"sqlite://{tmp_path}/queue.db"
+    with contextlib.closing(open_queue(url)) as queue:
+        queue.subscribe("in", "m")
+        queue.register_writer("w", "m", 600.0)
+        queue.produce("in", [QueueMessage(f"in_{n}", f"in-{n}", "", {"num_records": 1}) for n in range(10_500)])
+        with contextlib.closing(Intake(url, ["in"], "m", "w", retries=1, lease_s=60, rebatch_rows=1 << 20)) as intake:
+            portion = intake.take(threading.Event())
+            assert 10_000 <= len(portion) < 10_500
+            intake.settle(portion, [], to="m", prepared=[], done=[], take=False)
+        assert queue.group_progress("in", "m").settled == len(portion)
+
+
 def test_a_split_knows_the_splits_that_it_was_made_of(tmp_path):
     seen = {}
 
@@ -328,6 +348,19 @@ def test_a_rate_holds_for_all_workers_together(tmp_path):
     job.run()
     assert time.monotonic() - started > 1.0
     assert output_ids(tmp_path) == list(range(120))
+
+
+def test_a_rate_that_was_left_before_a_reboot_delays_nothing(tmp_path):
+    """The clock starts again with the machine, so what is there may lie days ahead."""
+    job = threaded(tmp_path, TableSource(splits=2))
+    job.stages[0].map(lambda table: table, name="slow", rate_limit="10 splits/s").sink(sink(tmp_path))
+    job.state.mkdir()
+    FileRateLimiter(job.state / "rate-slow").reserve(86400.0)
+    hangs = threading.Timer(30.0, lambda: job.stop(drain=False))
+    hangs.start()
+    assert not job.run().stopped
+    hangs.cancel()
+    assert output_ids(tmp_path) == list(range(20))
 
 
 def test_a_rate_is_a_plan_of_free_moments(tmp_path):

@@ -4,9 +4,12 @@ import tracemalloc
 
 import pyarrow as pa
 import pytest
+from pipeline_support import make_job, output_ids, read_source
 
+from solstice.pipeline import Job, ParquetSink
 from solstice.pipeline._message import QueueMessage
 from solstice.pipeline._queue import open_queue
+from solstice.pipeline._spark_format import OPTIONS, _target
 from solstice.pipeline._split_writer import SplitWriter
 from solstice.pipeline._store import open_store
 from solstice.pipeline._sweep import Deletions, sweep
@@ -249,3 +252,35 @@ def test_a_sweep_needs_no_memory_for_the_splits_that_wait(queue):
         tracemalloc.stop()
     assert payloads.deleted == ["source/w7/orphan"]
     assert peak_bytes < 300_000
+
+
+# --- places that others use too
+
+
+def test_a_job_touches_nothing_at_its_place_but_its_own_folder(tmp_path):
+    place = tmp_path / "data"
+    foreign = place / "events" / "2026" / "clicks.csv"
+    foreign.parent.mkdir(parents=True)
+    foreign.write_text("mine")
+
+    def job(root: str) -> Job:
+        job = make_job(tmp_path / root, runner="inprocess", payloads=f"file://{place}?compression=lz4")
+        job.stages[0].sink(ParquetSink(tmp_path / root / "out"), retries=0)
+        return job
+
+    read_source(job("first"))  # what a job that was stopped has left: it is of the same name, in another queue
+    assert job("second").run(fresh=True).dead == 0
+    assert job("first").run().dead == 0
+    assert output_ids(tmp_path / "first") == output_ids(tmp_path / "second") == list(range(60))
+    assert foreign.read_text() == "mine"
+
+
+def test_a_spark_job_of_somebody_finds_the_folder_of_the_job_it_writes_to(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for queue in (None, "sqlite://queues/one.db", "kafka://host:9092", "kafka://other:9092/corner?partitions=3"):
+        for payloads in (None, "file://p", "shm://p", "s3://bucket?region=eu", "ray://host:6379/name"):
+            job = Job("clicks", queue=queue, payloads=payloads)
+            for given in (payloads, job.payloads):
+                options = {"job": "clicks", "stage": "source", "queue": queue, "payloads": given, "payloadBudget": "1"}
+                target = _target(OPTIONS.parse({name: value for name, value in options.items() if value is not None}))
+                assert (target.queue, target.payloads) == (job.queue, job.payloads)

@@ -11,12 +11,16 @@ from pathlib import Path
 import psutil
 import pyarrow as pa
 import pytest
-from pipeline_support import Stuck, StuckMaster, TableSource, make_job, output_ids, sink
+from pipeline_support import Stuck, StuckMaster, TableSource, make_job, output_ids, read_source, sink
 
-from solstice.errors import PipelineError, QueueError
-from solstice.pipeline import IterableSource, Operator, ParquetSink, SplitPayload
+from solstice.errors import LeaseLostError, PipelineError, QueueError
+from solstice.pipeline import FunctionSink, IterableSource, Operator, ParquetSink, SplitPayload
+from solstice.pipeline._queue import open_consumer, open_queue
 from solstice.pipeline._source_master import SourceContext
+from solstice.pipeline._split_writer import BATCH_COMMIT_S, SplitWriter
 from solstice.pipeline._sqlite_queue import SqliteQueue
+from solstice.pipeline._store import open_store
+from solstice.pipeline._worker_process import EXIT_GAVE_UP
 from waiting import wait_until
 
 HANGS_S = 120.0
@@ -320,3 +324,52 @@ def test_a_stop_may_interrupt_the_run_wherever_it_is(tmp_path):
     thread.join(HANGS_S)
     assert not thread.is_alive()
     assert interrupted
+
+
+@pytest.mark.parametrize("runner", ["local", "inprocess"])
+def test_what_is_raised_and_no_exception_is_the_splits_failure_with_its_traceback(tmp_path, runner):
+    """As a panic of Polars is, and ``sys.exit``: a worker that died of it could not tell."""
+
+    class Panic(BaseException):
+        pass
+
+    def panic_at_10(table):
+        if table["id"][0].as_py() == 10:
+            raise Panic("index out of bounds")
+        return table
+
+    def exit_at_20(table):
+        if table["id"][0].as_py() == 20:
+            sys.exit(EXIT_GAVE_UP)
+
+    job = make_job(tmp_path, TableSource(splits=3), runner=runner)
+    job.stages[0].map(panic_at_10, retries=1).sink(FunctionSink(exit_at_20), retries=1)
+    assert run_bounded(job)[0].dead == 2
+    first, second = sorted(job.dead_letters(), key=lambda letter: letter.group)
+    assert (first.group, first.error, first.attempt) == ("panic_at_10", "Panic: index out of bounds", 2)
+    assert "in panic_at_10" in first.traceback
+    assert (second.group, second.error, second.attempt) == ("sink", f"SystemExit: {EXIT_GAVE_UP}", 2)
+
+
+def test_a_run_waits_for_nobody_of_an_earlier_one_and_lets_none_of_them_commit(tmp_path):
+    job = make_job(tmp_path, TableSource(splits=3), runner="inprocess")
+    job.stages[0].sink(sink(tmp_path))
+    read_source(job)
+    queue, store = open_queue(job.queue), open_store(job.payloads)
+    queue.subscribe("source", "sink")
+    queue.register_writer("before", "sink", 3600.0)
+    before = open_consumer(job.queue, "source", "sink", "before", retries=3, lease_s=3600.0)
+    held = before.take()
+    options = {"stage": "source", "batch_id": "1", "partition": 0, "attempt": 1, "target_split_bytes": 1 << 20}
+    with SplitWriter(queue, store, **options) as writer:
+        writer.write(pa.table({"id": [1]}).to_batches())
+        writer.hand_over(BATCH_COMMIT_S)
+    (result,) = run_bounded(job)
+    assert (result.dead, output_ids(tmp_path)) == (0, list(range(30)))
+    assert (queue.live_writers(), list(store.keys())) == (set(), [])
+    with pytest.raises(LeaseLostError):
+        before.settle(held)
+    with pytest.raises(LeaseLostError):
+        queue.publish_partition("source", "1", 0, writer.writer, writer.messages)
+    before.close()
+    queue.close()
