@@ -22,6 +22,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from solstice._core.options import OptionValues
+from solstice._core.portable import Portable
 from solstice.errors import AgentLostError, PartUnavailableError, UnsupportedTriggerError
 from solstice.pubsub import _cluster
 from solstice.pubsub._admin import check_dead_letter_topic, ensure_subscription
@@ -44,7 +45,7 @@ _IDLE_WAIT_MS = 500
 _WARN_EVERY_S = 30.0
 
 
-class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+class PubSubStreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """Spark's view of a subscription. The agent starts with the first ``latestOffset``, in the planner only."""
 
     def __init__(self, values: OptionValues, shape: Shape) -> None:

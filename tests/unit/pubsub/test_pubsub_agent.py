@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from processes import descendants, has_ended
@@ -343,7 +344,7 @@ def test_a_partition_does_not_show_its_token(emulator, new_reader) -> None:
 
 def test_an_unused_reader_can_be_pickled_and_starts_nothing(new_reader) -> None:
     before = psutil.Process().children()
-    copy = pickle.loads(pickle.dumps(new_reader(started=False)))
+    copy = cloudpickle.loads(cloudpickle.dumps(new_reader(started=False)))
     assert copy.initialOffset() == START
     assert psutil.Process().children() == before
 
