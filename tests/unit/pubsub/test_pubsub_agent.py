@@ -23,6 +23,7 @@ from processes import descendants, has_ended
 from pubsub_agents import START, SUBSCRIPTION, TOPIC, agent_process, cut, read, reading, send, serving
 from solstice.errors import (
     AgentLostError,
+    ConfigError,
     NotFoundError,
     PartUnavailableError,
     UnavailableError,
@@ -92,6 +93,14 @@ def test_a_batch_of_another_life_is_planned_empty(new_reader) -> None:
     reader.latestOffset(START, ReadMaxRows(10))
     assert list(reader.partitions(START, replayed)) == []
     assert list(reader.partitions(replayed, replayed)) == []
+
+
+@pytest.mark.parametrize("offset", [5, {"offset": 5}, {"events": {"0": 23}}], ids=["rate", "files", "Kafka"])
+def test_a_checkpoint_of_another_source_is_refused_with_the_fix(new_reader, offset) -> None:
+    reader = new_reader(started=False)
+    for call in (lambda: reader.latestOffset(offset, ReadMaxRows(10)), lambda: reader.partitions(START, offset)):
+        with pytest.raises(ConfigError, match=r"written with another source.*checkpointLocation of its own"):
+            call()
 
 
 def test_numbers_go_on_from_a_start_of_another_life(emulator, new_reader) -> None:
