@@ -86,13 +86,16 @@ def test_a_start_that_is_not_the_last_batch_acks_nothing_and_gives_the_batch_bac
     assert emulator.counters(SUBSCRIPTION)["acked"] == 0
 
 
-def test_a_batch_of_another_life_is_planned_empty(new_reader) -> None:
+def test_a_batch_of_another_life_is_planned_empty_whatever_is_there_to_read(emulator, new_reader) -> None:
+    sent = send(emulator, 0, 10)
     reader = new_reader(started=False)
     replayed = {"epoch": "another-life", "seq": 5}
     assert list(reader.partitions(START, replayed)) == []
-    reader.latestOffset(START, ReadMaxRows(10))
+    wait_until(lambda: reader.reportLatestOffset()["received"] == 10)
     assert list(reader.partitions(START, replayed)) == []
     assert list(reader.partitions(replayed, replayed)) == []
+    _, partitions = cut(reader, replayed, 10)
+    assert set(read(reader, partitions)) == sent
 
 
 @pytest.mark.parametrize("offset", [5, {"offset": 5}, {"events": {"0": 23}}], ids=["rate", "files", "Kafka"])
