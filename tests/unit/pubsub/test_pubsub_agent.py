@@ -332,6 +332,9 @@ def test_ctrl_c_does_not_reach_the_agent(new_reader) -> None:
     assert reader.latestOffset(START, ReadMaxRows(10)) == START
     assert os.getsid(agent.pid) == agent.pid
     assert agent.is_running()
+    # Not only while it runs native code, which does not hear it anyway.
+    ignored = re.search(r"SigIgn:\t([0-9a-f]+)", Path(f"/proc/{agent.pid}/status").read_text())
+    assert int(ignored[1], 16) & 1 << (signal.SIGINT - 1)
 
 
 def test_a_part_that_the_agent_does_not_know_is_an_error(emulator, new_reader) -> None:
