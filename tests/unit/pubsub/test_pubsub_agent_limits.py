@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from pubsub_agents import START, SUBSCRIPTION, TOPIC, cut, reading, send, serving
+from pubsub_agents import START, SUBSCRIPTION, TOPIC, cut, read, reading, send, serving
 from solstice import _native
 from solstice.errors import ConfigError
 from solstice.pubsub import publish
@@ -96,3 +96,11 @@ def test_a_subscription_is_made_with_the_lease_asked_for_and_only_of_its_topic(e
         pytest.raises(ConfigError, match=f"belongs to '{TOPIC}'.*leave topicId and createSubscription out"),
     ):
         reader.latestOffset(START, ReadMaxRows(10))
+
+
+def test_a_subscription_that_somebody_else_makes_at_the_same_time_is_taken(emulator) -> None:
+    emulator.faults.answer("GetSubscription", "NOT_FOUND", times=1)  # it is not there yet, and then it is
+    with reading(emulator, createSubscription="true", topicId=TOPIC) as reader:
+        sent = send(emulator, 0, 10)
+        _, parts = cut(reader, START, 10)
+        assert set(read(reader, parts)) == sent
