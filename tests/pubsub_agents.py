@@ -35,7 +35,8 @@ def serving(**settings: object) -> Iterator[PubSubEmulator]:
 def reading(emulator: PubSubEmulator, **options: str) -> Iterator[PubSubStreamReader]:
     """A reader; its agent starts with the first ``latestOffset``."""
     given = {"subscriptionId": SUBSCRIPTION, "emulatorHost": emulator.address} | options
-    reader = PubSubStreamReader(parse_source(given), Shape())
+    values = parse_source(given)
+    reader = PubSubStreamReader(values, Shape.of(values, None))
     try:
         yield reader
     finally:

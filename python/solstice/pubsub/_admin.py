@@ -1,5 +1,6 @@
 """Topics and subscriptions: created, read, listed, deleted. What the command line does."""
 
+from contextlib import suppress
 from typing import Any, Self
 
 from solstice import _native
@@ -116,10 +117,11 @@ def ensure_subscription(values: OptionValues) -> None:
 
 
 def check_dead_letter_topic(values: OptionValues) -> None:
-    """Find out now, and not at the first corrupt message, that there is no ``deadLetterTopic``."""
+    """Find out now, and not at the first corrupt message, that there is no ``deadLetterTopic`` or that it loops."""
     topic = resource_name("topics", values["deadLetterTopic"], values, "deadLetterTopic")
+    admin = Admin.of(values)
     try:
-        Admin.of(values).get_topic(topic)
+        admin.get_topic(topic)
     except PermissionDeniedError:
         pass  # who may publish to a topic need not be allowed to read it
     except NotFoundError as error:
@@ -128,3 +130,13 @@ def check_dead_letter_topic(values: OptionValues) -> None:
             code=error.code,
             remedy=f"Create it (solstice pubsub topics create {topic}), or correct deadLetterTopic.",
         ) from error
+    with suppress(PermissionDeniedError, NotFoundError):  # the agent says what is missing
+        read = admin.get_subscription(resource_name("subscriptions", values["subscriptionId"], values))
+        if read["topic"] == topic and not read["filter"]:  # a filter may keep dead letters out
+            raise ConfigError(
+                f"deadLetterTopic is {topic}, the topic of the subscription itself: dead letters would come back and "
+                "be published again, without an end.",
+                option="deadLetterTopic",
+                value=topic,
+                remedy="Give a topic of its own.",
+            )

@@ -136,7 +136,8 @@ class AgentProcess:
             except BaseException:
                 _reap(process)
                 raise
-            _announce(AgentEntry(process.pid, epoch, subscription, folder.socket, token, time.time()))
+            endpoint = config["connection"]["endpoint"]
+            _announce(AgentEntry(process.pid, epoch, endpoint, subscription, folder.socket, token, time.time()))
         return cls(process, agent, folder, epoch=epoch, token=token, host=host)
 
     def cut(
@@ -188,15 +189,16 @@ def _counts(status: str) -> dict[str, Any]:
 def _announce(entry: AgentEntry) -> None:
     """Let others know of the agent, and the user of the others; the query goes on without."""
     try:
-        _warn_of_others(entry.subscription)
+        _warn_of_others(entry.endpoint, entry.subscription)
         entry.write()
     except (OSError, SolsticeError) as error:
         _log.warning("solstice pubsub status does not see the agent in process %s: %s", entry.pid, error)
 
 
-def _warn_of_others(subscription: str) -> None:
+def _warn_of_others(endpoint: str, subscription: str) -> None:
     """Two queries may share a subscription on purpose; two sides of a join that do so find no pairs."""
-    pids = [entry.pid for entry in living_agents() if entry.subscription == subscription]
+    here = (endpoint, subscription)
+    pids = [entry.pid for entry in living_agents() if (entry.endpoint, entry.subscription) == here]
     if pids:
         _log.warning(
             "another agent on this host reads %s (process %s): each message goes to one of the two. To join a stream "

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from solstice._core.options import OptionValues
+from solstice._core.portable import Portable
 from solstice.errors import PermissionDeniedError
 from solstice.pubsub import _cluster
 from solstice.pubsub._admin import Admin
@@ -36,7 +37,7 @@ class PeekPart(InputPartition):  # type: ignore[misc]
     rows: bytes
 
 
-class PeekReader(DataSourceReader):  # type: ignore[misc]
+class PeekReader(Portable, DataSourceReader):  # type: ignore[misc]
     """Spark's view of what a subscription holds now. Every action on the DataFrame peeks anew."""
 
     def __init__(self, values: OptionValues, shape: Shape) -> None:

@@ -22,7 +22,8 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from solstice._core.options import OptionValues
-from solstice.errors import AgentLostError, PartUnavailableError, UnsupportedTriggerError
+from solstice._core.portable import Portable
+from solstice.errors import AgentLostError, ConfigError, PartUnavailableError, UnsupportedTriggerError
 from solstice.pubsub import _cluster
 from solstice.pubsub._admin import check_dead_letter_topic, ensure_subscription
 from solstice.pubsub._agent import AgentProcess
@@ -44,7 +45,7 @@ _IDLE_WAIT_MS = 500
 _WARN_EVERY_S = 30.0
 
 
-class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+class PubSubStreamReader(Portable, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """Spark's view of a subscription. The agent starts with the first ``latestOffset``, in the planner only."""
 
     def __init__(self, values: OptionValues, shape: Shape) -> None:
@@ -85,6 +86,7 @@ class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  
                 remedy="Use .trigger(availableNow=True), which reads all there is and ends, with sources that support "
                 "it; or .trigger(processingTime=...).",
             )
+        _check_offset(start)
         delivery, agent, end = self._deliver(), self._agent, None
         warn_at = time.monotonic() + self._values["availableNowIdle"] + _WARN_EVERY_S
         while agent is not None and not agent.drained:
@@ -105,6 +107,7 @@ class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The parts of the batch that ends at ``end``; after a restart, this is asked before ``latestOffset``."""
+        _check_offset(end)
         return [] if start == end else self._deliver().partitions(end)
 
     def _deliver(self) -> Delivery:
@@ -196,6 +199,16 @@ class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  
         if self._metrics is not None:
             self._metrics.stop()
             self._metrics = None
+
+
+def _check_offset(offset: Any) -> None:
+    """Spark gives a source whatever its checkpoint holds."""
+    if not isinstance(offset, dict) or not {"epoch", "seq"} <= offset.keys():
+        raise ConfigError(
+            f"the checkpoint of this query was written with another source: its offset is {offset!r}.",
+            option="checkpointLocation",
+            remedy="Give the query a checkpointLocation of its own; what is in the subscription is not lost.",
+        )
 
 
 _frozen_pid = 0

@@ -28,6 +28,7 @@ class AgentEntry:
 
     pid: int
     epoch: str
+    endpoint: str
     subscription: str
     socket: str
     token: str = field(repr=False)

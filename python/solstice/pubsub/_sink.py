@@ -16,6 +16,7 @@ from pyspark.sql.types import BinaryType, CharType, DataType, MapType, StringTyp
 
 from solstice._core.arrow import to_arrow_schema
 from solstice._core.options import OptionValues
+from solstice._core.portable import Portable
 from solstice.errors import ConfigError, PublishError, RowFailure
 from solstice.pubsub._connection import connection, connection_keywords
 from solstice.pubsub._options import resource_name
@@ -97,7 +98,7 @@ class Sink:
         )
 
 
-class PubSubWriter(DataSourceArrowWriter):  # type: ignore[misc]
+class PubSubWriter(Portable, DataSourceArrowWriter):  # type: ignore[misc]
     """Publishes a DataFrame once."""
 
     def __init__(self, sink: Sink) -> None:
@@ -118,7 +119,7 @@ class PubSubWriter(DataSourceArrowWriter):  # type: ignore[misc]
         self._sink.aborted(messages)
 
 
-class PubSubStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
+class PubSubStreamWriter(Portable, DataSourceStreamArrowWriter):  # type: ignore[misc]
     """Publishes the batches of a streaming query."""
 
     def __init__(self, sink: Sink) -> None:

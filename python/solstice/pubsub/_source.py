@@ -5,6 +5,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from solstice._core.portable import Portable
 from solstice.pubsub._options import SINK_OPTIONS, check_for_peek, check_for_stream, parse_source
 from solstice.pubsub._peek import PeekReader
 from solstice.pubsub._reader import PubSubStreamReader
@@ -12,7 +13,7 @@ from solstice.pubsub._shape import Shape
 from solstice.pubsub._sink import PubSubStreamWriter, PubSubWriter, Sink
 
 
-class PubSubDataSource(DataSource):  # type: ignore[misc]
+class PubSubDataSource(Portable, DataSource):  # type: ignore[misc]
     """Pub/Sub as a Spark data source; constructed by Spark, in several processes."""
 
     @classmethod

@@ -144,16 +144,23 @@ def test_peeks_see_every_message_and_acknowledge_none(spark, emulator) -> None:
 
 
 def test_avro_payloads_become_columns_and_those_that_are_none_nulls(spark, emulator) -> None:
-    schema = {
-        "type": "record",
-        "name": "Click",
-        "fields": [{"name": "id", "type": "long"}, {"name": "page", "type": ["null", "string"]}],
-    }
-    # Zigzag numbers; the branch of a union before its value.
-    payloads = [b"\x02" + b"\x02" + b"\x08home", b"\x04" + b"\x00", b"\xff"]
+    fields = [
+        {"name": "id", "type": "long"},
+        {"name": "page", "type": ["null", "string"]},
+        {"name": "tags", "type": {"type": "array", "items": {"type": "map", "values": "int"}}},
+    ]
+    given = {"format": "avro", "avroSchema": json.dumps({"type": "record", "name": "Click", "fields": fields})}
+    # Zigzag numbers; the branch of a union before its value; the count of a block before its items, 0 after the last.
+    payloads = [b"\x02" + b"\x02\x08home" + b"\x02\x02\x02k\x0e\x00\x00", b"\x04" + b"\x00" + b"\x00", b"\xff"]
     publish(TOPIC, pa.table({"data": pa.array(payloads, pa.binary())}), emulator_host=emulator.address)
-    rows = peek(spark, emulator, "id BIGINT, page STRING", format="avro", avroSchema=json.dumps(schema)).collect()
+    rows = peek(spark, emulator, "id BIGINT, page STRING", **given).collect()
     assert sorted(map(tuple, rows), key=str) == [(1, "home"), (2, None), (None, None)]
+    schema = "id BIGINT, page STRING, tags ARRAY<MAP<STRING, INT>>, _corrupt_record BINARY"
+    assert stream(spark, emulator, 3, schema, **given).to_pylist() == [
+        {"id": 1, "page": "home", "tags": [[("k", 7)]], "_corrupt_record": None},
+        {"id": 2, "page": None, "tags": [], "_corrupt_record": None},
+        {"id": None, "page": None, "tags": None, "_corrupt_record": b"\xff"},
+    ]
 
 
 def test_a_peek_takes_no_more_than_it_may_and_nothing_from_an_empty_subscription(spark, emulator) -> None:

@@ -16,12 +16,14 @@ from pathlib import Path
 
 import psutil
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from processes import descendants, has_ended
 from pubsub_agents import START, SUBSCRIPTION, TOPIC, agent_process, cut, read, reading, send, serving
 from solstice.errors import (
     AgentLostError,
+    ConfigError,
     NotFoundError,
     PartUnavailableError,
     UnavailableError,
@@ -84,13 +86,24 @@ def test_a_start_that_is_not_the_last_batch_acks_nothing_and_gives_the_batch_bac
     assert emulator.counters(SUBSCRIPTION)["acked"] == 0
 
 
-def test_a_batch_of_another_life_is_planned_empty(new_reader) -> None:
+def test_a_batch_of_another_life_is_planned_empty_whatever_is_there_to_read(emulator, new_reader) -> None:
+    sent = send(emulator, 0, 10)
     reader = new_reader(started=False)
     replayed = {"epoch": "another-life", "seq": 5}
     assert list(reader.partitions(START, replayed)) == []
-    reader.latestOffset(START, ReadMaxRows(10))
+    wait_until(lambda: reader.reportLatestOffset()["received"] == 10)
     assert list(reader.partitions(START, replayed)) == []
     assert list(reader.partitions(replayed, replayed)) == []
+    _, partitions = cut(reader, replayed, 10)
+    assert set(read(reader, partitions)) == sent
+
+
+@pytest.mark.parametrize("offset", [5, {"offset": 5}, {"events": {"0": 23}}], ids=["rate", "files", "Kafka"])
+def test_a_checkpoint_of_another_source_is_refused_with_the_fix(new_reader, offset) -> None:
+    reader = new_reader(started=False)
+    for call in (lambda: reader.latestOffset(offset, ReadMaxRows(10)), lambda: reader.partitions(START, offset)):
+        with pytest.raises(ConfigError, match=r"written with another source.*checkpointLocation of its own"):
+            call()
 
 
 def test_numbers_go_on_from_a_start_of_another_life(emulator, new_reader) -> None:
@@ -293,11 +306,12 @@ def test_an_agent_that_cannot_start_says_where_the_reason_is(new_reader, monkeyp
 
 def test_a_second_agent_on_a_subscription_warns_and_names_the_first(emulator, new_reader, caplog) -> None:
     first = new_reader()
-    caplog.clear()
-    new_reader()
-    [warning] = [record.message for record in caplog.records if "another agent" in record.message]
-    # Another test run on this host may have one of the same name.
-    assert str(first._agent._process.pid) in re.search(r"process ([\d, ]+)\)", warning)[1].split(", ")
+    with serving() as elsewhere:  # the same name at another place is another subscription
+        new_reader(emulatorHost=elsewhere.address)
+        assert not [record for record in caplog.records if "another agent" in record.message]
+        new_reader()
+        [warning] = [record.message for record in caplog.records if "another agent" in record.message]
+    assert f"(process {agent_process(first).pid})" in warning
     assert "foreachBatch" in warning
 
 
@@ -319,6 +333,9 @@ def test_ctrl_c_does_not_reach_the_agent(new_reader) -> None:
     assert reader.latestOffset(START, ReadMaxRows(10)) == START
     assert os.getsid(agent.pid) == agent.pid
     assert agent.is_running()
+    # Not only while it runs native code, which does not hear it anyway.
+    ignored = re.search(r"SigIgn:\t([0-9a-f]+)", Path(f"/proc/{agent.pid}/status").read_text())
+    assert int(ignored[1], 16) & 1 << (signal.SIGINT - 1)
 
 
 def test_a_part_that_the_agent_does_not_know_is_an_error(emulator, new_reader) -> None:
@@ -343,7 +360,7 @@ def test_a_partition_does_not_show_its_token(emulator, new_reader) -> None:
 
 def test_an_unused_reader_can_be_pickled_and_starts_nothing(new_reader) -> None:
     before = psutil.Process().children()
-    copy = pickle.loads(pickle.dumps(new_reader(started=False)))
+    copy = cloudpickle.loads(cloudpickle.dumps(new_reader(started=False)))
     assert copy.initialOffset() == START
     assert psutil.Process().children() == before
 

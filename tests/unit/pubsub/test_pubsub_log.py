@@ -347,6 +347,15 @@ def test_copies_are_dropped_and_acked(emulator, new_life) -> None:
     assert query.rows == sorted(sent)
 
 
+def test_copies_are_dropped_also_where_the_query_does_not_ask_for_ids(emulator, new_life) -> None:
+    emulator.faults.duplicate(every=3)
+    query, reader = Query(), new_life(columns="data")
+    sent = send(emulator, 0, 30)
+    wait_until(lambda: query.step(reader) or is_settled(emulator, 30))
+    query.step(reader)
+    assert query.rows == sorted(sent)
+
+
 def test_messages_whose_acks_were_forgotten_come_again_and_are_dropped_also_after_a_restart(emulator, new_life) -> None:
     """Rules 12, 13, 14, 18."""
     emulator.faults.drop_acks(times=1)

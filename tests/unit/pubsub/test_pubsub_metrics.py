@@ -5,6 +5,7 @@ import os
 import socket
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -88,6 +89,8 @@ def test_prometheus_scrapes_the_counts_while_nobody_asks_for_a_batch_and_not_aft
         samples = scrape(port)
         assert samples["solstice_pubsub_backlog_count"] == samples["solstice_pubsub_leased"] == 300
         assert samples["solstice_pubsub_memory_bytes"] > 1_000_000
+        shown = {name.removeprefix("solstice_pubsub_").removesuffix("_total") for name in samples}
+        assert shown == {name.removeprefix("pubsub_") for name in reader.reportLatestOffset()}
         agent_process(reader).kill()
         wait_until(lambda: scrape(port) == {})
     with pytest.raises(OSError, match="refused"):
@@ -104,6 +107,8 @@ def test_prometheus_sees_what_is_in_the_log(emulator, tmp_path) -> None:
         assert (samples["solstice_pubsub_log_waiting"], samples["solstice_pubsub_log_known_ids"]) == (1, 300)
         reader.latestOffset(end, ReadMaxRows(10))
         assert scrape(port)["solstice_pubsub_log_waiting"] == 0
+        docs = (Path(__file__).parents[3] / "docs" / "pubsub.md").read_text()
+        assert [name for name in reader.reportLatestOffset() if f"`{name}`" not in docs] == []
 
 
 def test_a_metrics_port_that_is_taken_fails_the_query_and_is_named(emulator) -> None:

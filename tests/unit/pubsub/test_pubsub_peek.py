@@ -35,6 +35,14 @@ def test_a_peek_warns_where_deliveries_are_counted(caplog: pytest.LogCaptureFixt
         assert word in warning.message
 
 
+def test_whoever_may_pull_but_not_read_the_settings_may_peek() -> None:
+    with serving() as emulator:
+        publish(TOPIC, pa.table({"data": ["x"]}), emulator_host=emulator.address)
+        emulator.deny("pubsub.subscriptions.get")
+        [part] = reader(emulator).partitions()
+    assert pa.ipc.open_stream(part.rows).read_all()["data"].to_pylist() == [b"x"]
+
+
 def test_a_peek_stops_at_64_megabytes_and_acknowledges_nothing() -> None:
     with serving() as emulator:
         for _ in range(12):

@@ -3,7 +3,8 @@
 import json
 import pickle
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -328,15 +329,33 @@ def test_a_dead_letter_of_any_size_can_be_published(emulator, length, pairs, kep
     assert len(letter["data"]) > 9_900_000 or length == 9_000_000
 
 
-def test_a_dead_letter_topic_that_is_not_there_fails_the_query_at_its_start(emulator) -> None:
+@contextmanager
+def reading_with(emulator: PubSubEmulator, dead_letter_topic: str) -> Iterator[Callable[[], Any]]:
+    """Asks once for a batch of the subscription ``dead``."""
     given = {"subscriptionId": "projects/p/subscriptions/dead", "emulatorHost": emulator.address, "format": "json"}
-    values = parse_source(given | {"deadLetterTopic": "projects/p/topics/nobody"})
+    values = parse_source(given | {"deadLetterTopic": dead_letter_topic})
     reader = PubSubStreamReader(values, Shape.of(values, USER))
     try:
-        with pytest.raises(NotFoundError, match=r"deadLetterTopic is projects/p/topics/nobody.*topics create"):
-            reader.latestOffset(reader.initialOffset(), ReadMaxRows(10))
-        # Who may publish and not read finds out with the first letter.
-        emulator.deny("pubsub.topics.get")
-        assert reader.latestOffset(reader.initialOffset(), ReadMaxRows(10)) == reader.initialOffset()
+        yield lambda: reader.latestOffset(reader.initialOffset(), ReadMaxRows(10))
     finally:
         reader.stop()
+
+
+NOTHING = {"epoch": "", "seq": 0}
+
+
+def test_a_dead_letter_topic_that_is_not_there_fails_the_query_at_its_start(emulator) -> None:
+    with reading_with(emulator, "projects/p/topics/nobody") as ask:
+        with pytest.raises(NotFoundError, match=r"deadLetterTopic is projects/p/topics/nobody.*topics create"):
+            ask()
+        # Who may publish and not read finds out with the first letter.
+        emulator.deny("pubsub.topics.get")
+        assert ask() == NOTHING
+
+
+def test_a_dead_letter_topic_that_is_the_subscriptions_own_is_refused(emulator) -> None:
+    with reading_with(emulator, "projects/p/topics/dead") as ask:
+        with pytest.raises(ConfigError, match=r"topic of the subscription itself.*Give a topic of its own"):
+            ask()
+        emulator.deny("pubsub.subscriptions.get")  # then nobody can tell
+        assert ask() == NOTHING

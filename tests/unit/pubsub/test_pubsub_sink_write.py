@@ -1,5 +1,6 @@
 """The Spark sink without Spark: what is refused when a write is planned, and what a task publishes."""
 
+import contextlib
 import pickle
 import socket
 import time
@@ -204,6 +205,42 @@ def test_what_is_written_as_json_is_read_back_with_the_same_values(emulator) -> 
     sink(columns, emulatorHost=emulator.address, format="json").publish([batch], "q/0", 0)
     [raw] = pulled(emulator).combine_chunks().to_batches()
     assert Projection("json", struct(columns), mode="FAILFAST").project(raw).batch.equals(batch)
+
+
+def test_requests_keep_to_the_sizes_asked_for(emulator) -> None:
+    rows = pa.record_batch({"data": ["x" * 1_000] * 100})
+    for options, requests in (({"batchSize": "7"}, 15), ({"maxBatchBytes": "10300"}, 10)):
+        before = emulator.calls().get("Publish", 0)
+        sink(DATA, emulatorHost=emulator.address, **options).publish([rows], "q/0", 0)
+        assert emulator.calls()["Publish"] - before == requests
+
+
+def test_a_request_that_is_not_full_waits_for_as_long_as_asked_for(emulator) -> None:
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"data": ["x"]})
+        time.sleep(0.2)  # far longer than a request waits by itself
+        yield pa.record_batch({"data": ["y"]})
+
+    sink(DATA, emulatorHost=emulator.address, lingerMs="60000").publish(rows(), "q/0", 0)
+    assert emulator.calls()["Publish"] == 1
+
+
+@pytest.mark.parametrize(("compression", "bytes_sent"), [("none", range(50_000, 100_000)), ("gzip", range(5_000))])
+def test_requests_are_compressed_where_that_is_asked_for(compression, bytes_sent) -> None:
+    """A server that takes what comes and never answers: of a large request it gets what HTTP/2 lets pass at first."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        options = {"emulatorHost": f"127.0.0.1:{server.getsockname()[1]}", "publishTimeout": "1s"}
+        writer = sink(DATA, **options, compression=compression)
+        with pytest.raises(UnavailableError):
+            writer.publish([pa.record_batch({"data": ["x" * 1_000] * 100})], "q/0", 0)
+        connection, _ = server.accept()
+        with connection:
+            connection.settimeout(0.2)
+            taken = 0
+            with contextlib.suppress(TimeoutError):
+                while piece := connection.recv(1 << 20):
+                    taken += len(piece)
+    assert taken in bytes_sent
 
 
 def test_the_dedup_attribute_is_the_same_at_every_attempt_and_another_for_every_row(emulator) -> None:
