@@ -1,7 +1,7 @@
 """What travels through a queue: never the data, only where it is."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +68,17 @@ class QueueMessage(msgspec.Struct, frozen=True):
     def payload_bytes(self) -> int:
         """How large the payload is in the store."""
         return int(self.metadata.get("bytes", 0))
+
+
+def totals(messages: Iterable[QueueMessage]) -> list[int]:
+    """How many messages there are, and the sums of their bytes and records: what every counter of a queue adds up."""
+    count = size_bytes = records = 0
+    for message in messages:
+        metadata = message.metadata
+        count += 1
+        size_bytes += metadata.get("bytes", 0)
+        records += metadata.get("num_records", 0)
+    return [count, size_bytes, records]
 
 
 def payload_ref(key: str, metadata: Mapping[str, Any]) -> PayloadRef:
