@@ -92,7 +92,8 @@ class SqliteConsumer(Consumer):
                 self._bury(connection, delivery, error, traceback)
             else:
                 connection.execute(
-                    "UPDATE inflight SET owner = NULL, failures = failures + 1, lease_until = ? WHERE grp = ? AND id = ?",
+                    "UPDATE inflight SET owner = NULL, failures = failures + 1, lease_until = ?"
+                    " WHERE grp = ? AND id = ?",
                     (self._now_s() + delay_s, self._number, delivery.id),
                 )
             taken, buried = self._take(connection, int(take))
@@ -221,7 +222,7 @@ class SqliteConsumer(Consumer):
     def _leave(self, connection: sqlite3.Connection, deliveries: Sequence[Delivery]) -> None:
         """Take deliveries out of our hands. Raises LeaseLostError if one of them is another's by now.
 
-        Whoever fences a writer takes from it what it holds, in one transaction: what is ours needs no look at the writers.
+        Whoever fences a writer takes what it holds from it, in one transaction: so no look at the writers is needed.
         """
         left = connection.executemany(
             "DELETE FROM inflight WHERE grp = ? AND id BETWEEN ? AND ? AND attempt = ? AND owner = ?",
@@ -285,7 +286,7 @@ class SqliteConsumer(Consumer):
 
 
 def _runs(deliveries: Sequence[Delivery]) -> list[tuple[int, int, int]]:
-    """First id, last id and attempt of those that follow each other: SQLite removes a range for little more than one."""
+    """First id, last id and attempt of what lies side by side: SQLite removes a range for little more than one row."""
     runs: list[tuple[int, int, int]] = []
     first = last = attempt = 0
     for id, tried in sorted([(delivery.id, delivery.attempt) for delivery in deliveries]):

@@ -7,7 +7,6 @@ from solstice.pipeline._message import QueueMessage, totals
 from solstice.pipeline._queue import fenced
 from solstice.pipeline._sqlite_schema import POSITION_BITS
 
-
 _COUNT = (
     "UPDATE topics SET produced = produced + ?, produced_bytes = produced_bytes + ?,"
     " produced_records = produced_records + ? WHERE topic = ? RETURNING number, produced"

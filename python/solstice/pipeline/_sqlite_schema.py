@@ -2,8 +2,8 @@
 
 VERSION = 3
 
-# A message's id is the number of its topic and, in the lower bits, its position there. So a topic's messages lie together
-# and in order by one integer, which SQLite finds, appends and removes for half of what a key of two columns costs.
+# A message's id is the number of its topic and, in the lower bits, its position there. So a topic's messages lie
+# together and in order by one integer: to find, append and remove them costs half of what a key of two columns does.
 POSITION_BITS = 40
 
 SCHEMA = """
@@ -34,8 +34,8 @@ CREATE TABLE messages (
     body        TEXT NOT NULL
 );
 
--- One cursor per group, a position: everything up to it was taken at least once. What was taken and not settled is in `inflight`,
--- so `cursor - settled - dead` is the number in flight.
+-- One cursor per group, a position: everything up to it was taken at least once. What was taken and not settled is in
+-- `inflight`, so `cursor - settled - dead` is the number in flight.
 CREATE TABLE groups (
     number          INTEGER PRIMARY KEY,
     topic           INTEGER NOT NULL REFERENCES topics,
