@@ -311,7 +311,9 @@ class Poller:
                 consumer.commit(offsets=offsets, asynchronous=False)
             except self._cluster.kafka.KafkaException as error:
                 _log.debug("kafka: what was held counts as failed: %s", error)
-        consumer.incremental_unassign([partition(*place) for place in leaving])
+        # If brokers went away while these were assigned, librdkafka has assigned the data itself, and no retries.
+        assigned = {(place.topic, place.partition) for place in consumer.assignment()}
+        consumer.incremental_unassign([partition(*place) for place in leaving if place in assigned])
 
     def _lost(self, consumer: Any, places: list[Any]) -> None:
         """The group has given these away already: the lease had ended."""

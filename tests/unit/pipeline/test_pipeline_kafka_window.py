@@ -147,7 +147,10 @@ def test_a_partition_leaves_only_after_what_is_being_taken_of_it_is_ours_or_put_
     worker = Brokerless()
     worker.own(0, 0)
     worker._cluster._counts |= {"job.in": 1, "job.in.work.retry": 1}
-    poller, consumer = worker._poller, SimpleNamespace(memberid=lambda: None, incremental_unassign=list)
+    poller, consumer = (
+        worker._poller,
+        SimpleNamespace(memberid=lambda: None, assignment=list, incremental_unassign=list),
+    )
     poller.consumer = consumer
     ((_, window, one),) = choose(poller, 1, 0)
     place = SimpleNamespace(topic="job.in", partition=0)
@@ -161,6 +164,18 @@ def test_a_partition_leaves_only_after_what_is_being_taken_of_it_is_ours_or_put_
     revoking.join(10)
     assert not revoking.is_alive()
     assert worker.windows == {}
+
+
+def test_a_partition_that_was_assigned_without_its_retries_leaves_without_them():
+    worker, unassigned = Brokerless(), []
+    worker._cluster._counts |= {"job.in": 1, "job.in.work.retry": 1}
+    place = SimpleNamespace(topic="job.in", partition=0)
+    consumer = SimpleNamespace(
+        memberid=lambda: None, assignment=lambda: [place], incremental_unassign=unassigned.extend
+    )
+    worker._poller.consumer = consumer
+    worker._poller._revoked(consumer, [place])
+    assert [(one.topic, one.partition) for one in unassigned] == [("job.in", 0)]
 
 
 def test_few_outputs_are_spread_one_by_one_and_many_by_the_transaction():
