@@ -1,5 +1,7 @@
 """The queues of the pipeline without any work: produce, settle one by one and in bulk, take from a long queue.
 
+Each rate is the best of some rounds after one that does not count: the broker's JVM is warm then, and files have their
+sizes. Beside a commit to SQLite stands what the disk alone takes for the same bytes, in the same minute.
 The driver of a job with a long queue is a process that does what a driver does all the time: it asks for the counters
 of a stage, and sweeps a store, here one that only says which payloads there would be.
 """
@@ -8,11 +10,12 @@ import argparse
 import contextlib
 import functools
 import multiprocessing
+import os
 import re
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from _report import Row, report
@@ -25,6 +28,8 @@ from solstice.testing import KafkaBroker
 SHORT, LONG = 2_000, 1_000_000
 PRODUCED = 200_000
 BATCH = 10_000
+ROUNDS = 5
+COMMIT_BYTES = 6 * (4096 + 24)  # what one split, settled, adds to SQLite's log: six pages
 WRITER = "0123456789abcdef"
 FLAT, GROWTH = 1.5, 1.1  # of the cost of a take, of the memory of a driver, when the queue is 500 times as long
 
@@ -58,6 +63,29 @@ def messages(count: int, start: int = 0) -> list[QueueMessage]:
         )
         for n in range(start, start + count)
     ]
+
+
+def best(measured: Callable[[], float]) -> float:
+    """The highest of some rounds, after one to warm up."""
+    measured()
+    return max(measured() for _ in range(ROUNDS))
+
+
+def flush_rate(directory: Path) -> float:
+    """How often a second the disk itself can write and flush as much as one commit, within a file of a fixed size."""
+    count, places = 1_000, 300
+    path, commit = directory / "flushed", os.urandom(COMMIT_BYTES)
+    file = os.open(path, os.O_RDWR | os.O_CREAT)
+    os.pwrite(file, bytes(places * COMMIT_BYTES), 0)
+    os.fsync(file)
+    started_s = time.perf_counter()
+    for n in range(count):
+        os.pwrite(file, commit, n % places * COMMIT_BYTES)
+        os.fdatasync(file)
+    rate = count / (time.perf_counter() - started_s)
+    os.close(file)
+    path.unlink()
+    return rate
 
 
 def produce_rate(queue: Queue, topic: str, count: int) -> float:
@@ -97,8 +125,8 @@ def settle_rate(consumer: Consumer, count: int, together: int) -> float:
 
 
 def take_cost_us(consumer: Consumer, count: int) -> float:
-    """Microseconds for one settle-and-take, one by one."""
-    return 1e6 / settle_rate(consumer, count, 1)
+    """Microseconds for one settle-and-take, one by one; the best of three."""
+    return 1e6 / max(settle_rate(consumer, count, 1) for _ in range(3))
 
 
 class NamedPayloads:
@@ -152,27 +180,37 @@ def consuming(url: str, topic: str, group: str) -> Iterator[tuple[Queue, Consume
     queue.close()
 
 
-def measure(name: str, url: str, long: int) -> list[Row]:
+def measure(name: str, url: str, long: int, directory: Path) -> list[Row]:
     """All rows of one backend."""
     produce_target, single_target, bulk_target, together = TARGETS[name]
     singles = 4_000 if name == "sqlite" else 400
     rows = []
     with consuming(f"{url}", "clicks", "score") as (queue, consumer):
-        produced = max(produce_rate(queue, "clicks", PRODUCED) for _ in range(2))
+        produced = best(lambda: produce_rate(queue, "clicks", PRODUCED))
         rows.append(Row(f"{name}: produce", "messages/s", produced, target=produce_target))
-        single = max(settle_rate(consumer, singles, 1) for _ in range(3))
-        rows.append(Row(f"{name}: settle, one by one", "splits/s", single, target=single_target))
-        bulk = max(settle_rate(consumer, 50_000, together) for _ in range(3))
+        flushed = best(lambda: flush_rate(directory)) if name == "sqlite" else None
+        single = best(lambda: settle_rate(consumer, singles, 1))
+        rows.append(
+            Row(
+                f"{name}: settle, one by one",
+                "splits/s",
+                single,
+                peer="flushes alone" if flushed else None,
+                peer_value=flushed,
+                target=single_target,
+            )
+        )
+        bulk = best(lambda: settle_rate(consumer, 50_000, together))
         rows.append(Row(f"{name}: settle, {together} together", "splits/s", bulk, target=bulk_target))
     with consuming(f"{url}-short", "clicks", "score") as (queue, consumer):
         queue.produce("clicks", messages(SHORT))
         short_mb = driver_mb(f"{url}-short", SHORT)
-        short_us = take_cost_us(consumer, singles // 4)
+        short_us = take_cost_us(consumer, singles // 8)
     with consuming(f"{url}-long", "clicks", "score") as (queue, consumer):
         for start in range(0, long, BATCH):
             queue.produce("clicks", messages(BATCH, start))
         long_mb = driver_mb(f"{url}-long", long)
-        long_us = take_cost_us(consumer, singles // 4)
+        long_us = take_cost_us(consumer, singles // 8)
     against = functools.partial(Row, peer=f"with {SHORT:,}", higher_is_better=False)
     work = f"{name}: settle and take with {long:,} queued"
     rows.append(against(work, "us", long_us, peer_value=short_us, target=FLAT * short_us))
@@ -196,8 +234,12 @@ def main() -> None:
                 if name == "sqlite"
                 else ends.enter_context(KafkaBroker(java_options=["-Xmx1g"])).url
             )
-            rows += measure(name, f"{place}/queue", arguments.long)
-    notes = ["One process; messages of about 450 bytes, encoded in the measured time. SQLite commits are fsynced."]
+            rows += measure(name, f"{place}/queue", arguments.long, Path(directory))
+    notes = [
+        "One process; messages of about 450 bytes, encoded in the measured time. SQLite commits are fsynced.",
+        f"Each rate: the best of {ROUNDS} rounds after a warm-up. Flushes alone: the disk writes and syncs the bytes of"
+        " a commit, without SQLite.",
+    ]
     report("pipeline_queue", rows, notes)
 
 

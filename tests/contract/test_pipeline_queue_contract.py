@@ -264,6 +264,20 @@ def test_what_a_dead_worker_held_and_had_not_settled_comes_again_alone_and_witho
     assert queue.dead_letters() == []
 
 
+def test_an_earlier_delivery_of_a_split_that_the_same_worker_has_again_settles_nothing(queue, connect):
+    queue.produce(TOPIC, messages(1))
+    worker = connect("worker")
+    earlier = eventually(worker.take)
+    worker.fail(earlier, "e", "t", take=False)
+    again = eventually(worker.take)
+    assert (again.id, again.attempt) == (earlier.id, 2)
+    with pytest.raises(LeaseLostError):
+        worker.settle(earlier, messages(1, OUT), to=OUT)
+    assert queue.topic_progress(OUT).produced == 0
+    worker.settle(again)
+    assert queue.group_progress(TOPIC, GROUP).settled == 1
+
+
 def test_a_transaction_is_all_or_nothing(queue, connect):
     queue.produce(TOPIC, messages(2))
     worker = connect("worker")

@@ -83,7 +83,6 @@ class KafkaCluster:
         self._patience_s = patience_s
         self._counts: dict[str, int] = {}
         self._turn = random.randrange(1 << 20)
-        self._in_turn = 0
         self._lock = threading.Lock()
 
     # --- names -----------------------------------------------------------------------------------------------------
@@ -119,9 +118,16 @@ class KafkaCluster:
         """The name under which one writer at a time may write."""
         return "/".join([self.job, *map(str, parts)])
 
-    def worker_id(self, topic: str, worker: str) -> str:
-        """The transactional id of a worker; one that consumes several topics has one for each."""
-        return self.transactional_id("workers", worker, topic)
+    def worker_ids(self, topic: str, worker: str) -> tuple[str, str]:
+        """The transactional ids of a worker, which take turns; one that consumes several topics has two for each.
+
+        A commit is answered before the brokers are through with it. A transaction of the same id that comes too soon is
+        refused, and librdkafka asks again only after 20 ms.
+        """
+        return (
+            self.transactional_id("workers", worker, topic, 0),
+            self.transactional_id("workers", worker, topic, 1),
+        )
 
     # --- handles ---------------------------------------------------------------------------------------------------
 
@@ -247,15 +253,9 @@ class KafkaCluster:
         """How many partitions a topic has that was ensured."""
         return self._counts[topic]
 
-    def place(self, topic: str, run: int = 1) -> int:
-        """The next partition to write to, in turn: with keys a few splits might all fall into one.
-
-        ``run`` is how many go to one before it is the next one's turn: a transaction pays for each that it touches.
-        """
-        self._in_turn += 1
-        if self._in_turn >= run:
-            self._in_turn = 0
-            self._turn += 1
+    def place(self, topic: str) -> int:
+        """The next partition to write to, in turn: with keys a few splits might all fall into one."""
+        self._turn += 1
         return self._turn % self._counts[topic]
 
     def _partitions_of(self, topic: str) -> int:

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,7 @@ from solstice.pipeline._kafka_log import ControlLog, ProgressLog, encode
 from solstice.pipeline._kafka_poll import Place, Poller, choose
 from solstice.pipeline._kafka_queue import data_record
 from solstice.pipeline._kafka_window import Entry, Item, Window, again_header
-from solstice.pipeline._message import QueueMessage
+from solstice.pipeline._message import QueueMessage, totals
 from solstice.pipeline._queue import (
     WORKER_DIED,
     Consumer,
@@ -29,7 +30,7 @@ from solstice.pipeline._queue import (
 
 _READY_S = 5.0
 _WAIT_S = 0.02
-_MAX_RUN = 25  # outputs for one partition after the other, once there are so many that this leaves them even
+_MAX_RUN = 100  # outputs of a transaction for one partition, once there are so many that this leaves them even
 _EVEN = 8  # how many such runs each partition has had by then
 _MAX_TAKE = 100  # at a time: the text beside an offset has to hold them
 _MAX_TEXT = 100_000  # of a traceback: a record of Kafka is at most a megabyte
@@ -56,6 +57,7 @@ class _Change:
     records: list[Record] = field(default_factory=list)
     counts: list[int] = field(default_factory=lambda: [0] * 6)
     produced: dict[str, list[int]] = field(default_factory=dict)
+    after: dict[Place, Window] = field(default_factory=dict)  # how the windows are once it is committed
 
     def copy(self) -> "_Change":
         """One that can be added to."""
@@ -85,7 +87,7 @@ class KafkaConsumer(Consumer):
         self._sequence = 0
         self._turn = 0
         self._sole: bool | None = None
-        self._producer: Any = None
+        self._producers: dict[str, Any] = {}
         self._appender = Appender(self._cluster)
 
     def take_many(self, limit: int) -> list[Delivery]:
@@ -104,23 +106,19 @@ class KafkaConsumer(Consumer):
     ) -> Settlements:
         """Commit deliveries with what they produced, and take the next, in one transaction."""
         change = _Change(settled=self._require_held([result.delivery for result in results]))
-        counts, released = change.counts, []
-        for result in results:
-            message = result.delivery.message
-            counts[_SETTLED] += 1
-            counts[_SETTLED_BYTES] += message.payload_bytes
-            counts[_SETTLED_RECORDS] += message.num_records
-            self._produce(change, to, result.produced)
-            change.records += [
-                state_record(
-                    self._cluster.progress,
-                    ("prepared", self._group, file.split_id),
-                    [self._owner, file.temporary, file.final],
-                )
-                for file in result.prepared
-            ]
-            if self._consumed_by_us_alone():
-                released.append(message)
+        messages = [result.delivery.message for result in results]
+        change.counts[_SETTLED : _SETTLED_RECORDS + 1] = totals(messages)
+        self._produce(change, to, [message for result in results for message in result.produced])
+        released = messages if messages and self._consumed_by_us_alone() else []
+        change.records += [
+            state_record(
+                self._cluster.progress,
+                ("prepared", self._group, file.split_id),
+                [self._owner, file.temporary, file.final],
+            )
+            for result in results
+            for file in result.prepared
+        ]
         change.records += [
             state_record(self._cluster.progress, ("prepared", self._group, split_id), None) for split_id in done
         ]
@@ -168,7 +166,7 @@ class KafkaConsumer(Consumer):
         self._poller.close()
         self._control.close()
         self._appender.close()
-        self._producer = None
+        self._producers.clear()
 
     # --- what a transaction is made of -------------------------------------------------------------------------------
 
@@ -177,14 +175,13 @@ class KafkaConsumer(Consumer):
             return
         name = self._cluster.data(to)
         self._cluster.ensure(name)
-        counts = change.produced.setdefault(to, [0, 0, 0])
-        before = self._produced.get(to, counts)[0]
-        run = min(before // (_EVEN * self._cluster.count_of(name)), _MAX_RUN)
-        for message in messages:
-            change.records.append(data_record(self._cluster, name, message, run))
-            counts[0] += 1
-            counts[1] += message.payload_bytes
-            counts[2] += message.num_records
+        change.produced[to] = totals(messages)
+        before = self._produced.get(to, [0])[0]
+        # A transaction pays for each partition that it touches; the next transaction goes on with the next one.
+        run = max(1, min(before // (_EVEN * self._cluster.count_of(name)), _MAX_RUN))
+        for start in range(0, len(messages), run):
+            place = self._cluster.place(name)
+            change.records += [data_record(name, place, message) for message in messages[start : start + run]]
 
     def _bury(self, change: _Change, item: Item, delivery: Delivery, error: str, traceback: str) -> None:
         topic = self._cluster.dead_letters
@@ -323,27 +320,28 @@ class KafkaConsumer(Consumer):
             windows = dict(self._poller.windows)
             if any(windows.get(held.place) is not held.window for held in (*change.settled, *taken)):
                 raise _MovedError
-            after = {}
-            for place, (settled, items) in _by_place(change.settled, taken).items():
-                after[place] = windows[place].changed(settled, items)
+            after = {
+                place: windows[place].changed(settled, items)
+                for place, (settled, items) in _by_place(change.settled, taken).items()
+            }
+        change.after = after
         alone = sum(window.held for window in (windows | after).values()) == 1
         # One that was alone no longer is, or the other way round: that too has to be written beside its offset.
-        after |= {
+        beside = {
             place: window
             for place, window in windows.items()
             if place not in after and window.held and window.alone != alone
         }
         return [
             partition(*place, offset, metadata=text)
-            for place, window in after.items()
+            for place, window in (after | beside).items()
             for offset, text in (window.committed(self._owner, alone),)
         ]
 
     def _apply(self, change: _Change, taken: Sequence[_Held]) -> None:
         with self._poller.condition:
             windows = {held.place: held.window for held in (*change.settled, *taken)}
-            for place, (settled, items) in _by_place(change.settled, taken).items():
-                after = windows[place].changed(settled, items)
+            for place, after in change.after.items():
                 windows[place].next, windows[place].entries = after.next, after.entries
                 windows[place].popped = 0
             alone = sum(window.held for window in self._poller.windows.values()) == 1
@@ -363,25 +361,26 @@ class KafkaConsumer(Consumer):
             codes.REBALANCE_IN_PROGRESS,
             codes.FENCED_INSTANCE_ID,
         )
-        if cause.code() in of_the_group and self._producer is not None:
+        producer = self._producers.get(self._transactional_id)
+        if cause.code() in of_the_group and producer is not None:
             try:
-                self._producer.abort_transaction(CALL_S)
+                producer.abort_transaction(CALL_S)
             except cluster.kafka.KafkaException:
                 pass
             else:
                 self._require_registered()
                 return False
         # A new producer of our name ends the transaction one way or the other, and our own counters tell which.
-        if self._producer is not None:
-            self._producer.purge()
-            self._producer = None
+        for producer in self._producers.values():
+            producer.purge()
+        self._producers.clear()
         if cluster.retrying(self._committed):
             return True
         self._require_registered()
         return False
 
     def _committed(self) -> bool:
-        self._cluster.producer(self._cluster.worker_id(self._topic, self._owner))
+        self._cluster.producer(self._transactional_id)
         log = ProgressLog(self._cluster)
         try:
             log.refresh()
@@ -392,11 +391,17 @@ class KafkaConsumer(Consumer):
 
     def _transactional(self) -> Any:
         """Our producer. Its name is ours alone; whoever fences us takes it, so we look whether we are fenced after."""
-        if self._producer is None:
+        name = self._transactional_id
+        if name not in self._producers:
             self._cluster.ensure(self._cluster.control, self._cluster.progress)
-            self._producer = self._cluster.producer(self._cluster.worker_id(self._topic, self._owner))
+            self._producers[name] = self._cluster.producer(name)
             self._require_registered()
-        return self._producer
+        return self._producers[name]
+
+    @property
+    def _transactional_id(self) -> str:
+        """The name whose turn it is in the transaction at hand."""
+        return self._cluster.worker_ids(self._topic, self._owner)[self._sequence % 2]
 
     # --- who we are --------------------------------------------------------------------------------------------------
 
@@ -431,10 +436,10 @@ class KafkaConsumer(Consumer):
 def _by_place(
     settled: Sequence[_Held], taken: Sequence[_Held]
 ) -> dict[Place, tuple[list[int], list[tuple[Item, Entry]]]]:
-    found: dict[Place, tuple[list[int], list[tuple[Item, Entry]]]] = {}
+    found: dict[Place, tuple[list[int], list[tuple[Item, Entry]]]] = defaultdict(lambda: ([], []))
     for held in settled:
-        found.setdefault(held.place, ([], []))[0].append(held.item.offset)
+        found[held.place][0].append(held.item.offset)
     for held in taken:
         entry = Entry(held.delivery.attempt, held.delivery.failures, True)
-        found.setdefault(held.place, ([], []))[1].append((held.item, entry))
+        found[held.place][1].append((held.item, entry))
     return found

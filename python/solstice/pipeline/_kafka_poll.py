@@ -311,7 +311,9 @@ class Poller:
                 consumer.commit(offsets=offsets, asynchronous=False)
             except self._cluster.kafka.KafkaException as error:
                 _log.debug("kafka: what was held counts as failed: %s", error)
-        consumer.incremental_unassign([partition(*place) for place in leaving])
+        # If brokers went away while these were assigned, librdkafka has assigned the data itself, and no retries.
+        assigned = {(place.topic, place.partition) for place in consumer.assignment()}
+        consumer.incremental_unassign([partition(*place) for place in leaving if place in assigned])
 
     def _lost(self, consumer: Any, places: list[Any]) -> None:
         """The group has given these away already: the lease had ended."""
@@ -328,26 +330,22 @@ class Poller:
 
 
 def choose(poller: Poller, limit: int, turn: int) -> list[tuple[Place, Window, Item]]:
-    """Up to ``limit`` messages, one partition after the other. Under ``condition``.
+    """Up to ``limit`` messages, of as few partitions as they are in: each costs the transaction. Under ``condition``.
 
     What was in the hands of a worker that died comes alone: if it kills this one too, it is known who it was.
     """
     now_s = time.time()
     places = sorted(poller.windows)
-    places = places[turn % len(places) :] + places[: turn % len(places)] if places else []
     chosen: list[tuple[Place, Window, Item]] = []
-    while places and len(chosen) < limit:
-        place = places.pop(0)
+    for index in range(len(places)):
+        place = places[(turn + index) % len(places)]
         window = poller.windows[place]
-        item = window.pop(now_s)
-        if item is None:
-            continue
-        again = item.offset in window.entries
-        if again and chosen:
-            window.put_back(item)
-            break
-        chosen.append((place, window, item))
-        if again:
-            break
-        places.append(place)
+        while len(chosen) < limit and (item := window.pop(now_s)) is not None:
+            again = item.offset in window.entries
+            if again and chosen:
+                window.put_back(item)
+                return chosen
+            chosen.append((place, window, item))
+            if again:
+                return chosen
     return chosen

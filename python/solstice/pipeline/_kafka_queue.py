@@ -15,7 +15,7 @@ from solstice.pipeline._kafka_members import evict, members
 from solstice.pipeline._kafka_removal import delete_groups, delete_topics
 from solstice.pipeline._kafka_window import again_header
 from solstice.pipeline._keys import KeysOnDisk
-from solstice.pipeline._message import QueueMessage
+from solstice.pipeline._message import QueueMessage, totals
 from solstice.pipeline._queue import (
     Backlog,
     BatchRecord,
@@ -166,8 +166,8 @@ class KafkaQueue(Queue):
                 if member in workers or (group in stages and member not in live)
             ]
             for worker in {*gone, *(workers if stages else ())}:
-                name = self._cluster.worker_id(topic, worker)
-                self._cluster.retrying(functools.partial(self._cluster.producer, name))
+                for name in self._cluster.worker_ids(topic, worker):
+                    self._cluster.retrying(functools.partial(self._cluster.producer, name))
             evict(self._cluster, topic, group, gone)
 
     # --- payloads --------------------------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ class KafkaQueue(Queue):
         cluster = self._cluster
         cluster.ensure(cluster.progress, cluster.data(topic))
         counts = self._produced.get(topic, [0, 0, 0])
-        produced = self._produced | {topic: [a + b for a, b in zip(counts, _counts(messages), strict=True)]}
+        produced = self._produced | {topic: [a + b for a, b in zip(counts, totals(messages), strict=True)]}
         records = self._data(topic, messages)
         key = ("producer", self._name)
         records.append(state_record(cluster.progress, key, {"produced": produced}))
@@ -301,7 +301,7 @@ class KafkaQueue(Queue):
             state_record(
                 self._cluster.control,
                 ("completion", stage, batch_id, written.partition),
-                {"counts": _counts(written.messages), "writer": written.writer},
+                {"counts": totals(written.messages), "writer": written.writer},
             )
             for written in partitions
         ]
@@ -357,7 +357,7 @@ class KafkaQueue(Queue):
             value = {
                 "query": known_query or query_id or "",
                 "batch": batch,
-                "counts": [a + b for a, b in zip(before, _counts(messages), strict=True)],
+                "counts": [a + b for a, b in zip(before, totals(messages), strict=True)],
                 "by": nonce,
             }
             return [*records, *forgotten, state_record(self._cluster.control, ("stream", *key), value)]
@@ -446,7 +446,7 @@ class KafkaQueue(Queue):
         cluster, message = self._cluster, letter.message
         retry = cluster.retry(letter.topic, letter.group)
         header = again_header(letter.id, letter.attempt, 0, 0.0)
-        key, body = message.stored_key.encode() or None, message.to_json().encode()
+        key, body = message.stored_key.encode() or None, message.to_json_bytes()
         counters = {
             "consumes": [letter.topic, letter.group],
             "counts": [0, 0, 0, 0, -1, -message.payload_bytes],
@@ -483,20 +483,12 @@ class KafkaQueue(Queue):
 
     def _data(self, topic: str, messages: Sequence[QueueMessage]) -> list[Record]:
         name = self._cluster.data(topic)
-        return [data_record(self._cluster, name, message) for message in messages]
+        return [data_record(name, self._cluster.place(name), message) for message in messages]
 
 
-def data_record(cluster: KafkaCluster, name: str, message: QueueMessage, run: int = 1) -> Record:
+def data_record(name: str, partition: int, message: QueueMessage) -> Record:
     """A message as it lies in a topic. Its key tells which payload it needs without a look inside."""
-    return Record(name, cluster.place(name, run), message.stored_key.encode() or None, message.to_json().encode())
-
-
-def _counts(messages: Sequence[QueueMessage]) -> list[int]:
-    return [
-        len(messages),
-        sum(message.payload_bytes for message in messages),
-        sum(message.num_records for message in messages),
-    ]
+    return Record(name, partition, message.stored_key.encode() or None, message.to_json_bytes())
 
 
 def _completed(control: ControlLog, stage: str, batch_id: str) -> set[int]:

@@ -1,7 +1,7 @@
 """What travels through a queue: never the data, only where it is."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,10 @@ class QueueMessage(msgspec.Struct, frozen=True):
         """The message on the wire; the order of the fields is part of the format."""
         return _encoder.encode(self).decode()
 
+    def to_json_bytes(self) -> bytes:
+        """The same, for those who send bytes."""
+        return _encoder.encode(self)
+
     @classmethod
     def from_json(cls, text: str | bytes) -> "QueueMessage":
         """Read a message; fields of a later version are ignored, a missing id or key is refused."""
@@ -68,6 +72,17 @@ class QueueMessage(msgspec.Struct, frozen=True):
     def payload_bytes(self) -> int:
         """How large the payload is in the store."""
         return int(self.metadata.get("bytes", 0))
+
+
+def totals(messages: Iterable[QueueMessage]) -> list[int]:
+    """How many messages there are, and the sums of their bytes and records: what every counter of a queue adds up."""
+    count = size_bytes = records = 0
+    for message in messages:
+        metadata = message.metadata
+        count += 1
+        size_bytes += metadata.get("bytes", 0)
+        records += metadata.get("num_records", 0)
+    return [count, size_bytes, records]
 
 
 def payload_ref(key: str, metadata: Mapping[str, Any]) -> PayloadRef:

@@ -5,7 +5,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from solstice.pipeline._message import QueueMessage
+from solstice.errors import LeaseLostError
+from solstice.pipeline._message import QueueMessage, totals
 from solstice.pipeline._paths import local_path
 from solstice.pipeline._queue import (
     WORKER_DIED,
@@ -18,6 +19,7 @@ from solstice.pipeline._queue import (
 )
 from solstice.pipeline._sqlite_database import Database
 from solstice.pipeline._sqlite_log import append, forget_prepared, require_writer
+from solstice.pipeline._sqlite_schema import POSITION_BITS
 
 POLL_S = 0.01
 
@@ -46,19 +48,27 @@ class SqliteConsumer(Consumer):
         self._retries = retries
         self._lease_s = lease_s
         self._now_s = now_s
+        self._start = 0  # the id before the first of the topic
+        self._number = 0  # of the group; 0 as long as it is not known, which is until it was subscribed
 
     def take_many(self, limit: int) -> list[Delivery]:
         """The next messages: first what must be done again, alone, then what is new."""
         with self._database.transaction() as connection:
             require_writer(connection, self._owner)
-            return self._take(connection, limit)
+            taken, buried = self._take(connection, limit)
+            self._count(connection, taken, (), buried)
+            return taken
 
     def settle_many(
         self, results: Sequence[Settled], *, to: str = "", done: Sequence[str] = (), take: int = 0
     ) -> Settlements:
         """Commit deliveries with what they produced, and take the next, in one transaction."""
+        deliveries = [result.delivery for result in results]
         with self._database.transaction() as connection:
-            released = self._leave(connection, [result.delivery for result in results], dead=False)
+            if deliveries:
+                self._leave(connection, deliveries)
+            else:
+                require_writer(connection, self._owner)
             append(connection, to, [message for result in results for message in result.produced])
             files = [
                 (self._group, file.split_id, self._owner, file.temporary, file.final)
@@ -68,7 +78,8 @@ class SqliteConsumer(Consumer):
             if files:
                 connection.executemany("INSERT INTO prepared VALUES (?, ?, ?, ?, ?)", files)
             forget_prepared(connection, self._group, done)
-            return Settlements(self._take(connection, take) if take else [], released)
+            taken, buried = self._take(connection, take)
+            return Settlements(taken, self._count(connection, taken, deliveries, buried))
 
     def fail(
         self, delivery: Delivery, error: str, traceback: str, *, delay_s: float = 0.0, take: bool = True
@@ -76,15 +87,18 @@ class SqliteConsumer(Consumer):
         """Give a delivery back for a retry, or bury it."""
         with self._database.transaction() as connection:
             self._require_ours(connection, delivery)
-            if delivery.failures + 1 > self._retries:
+            given_up = delivery.failures + 1 > self._retries
+            if given_up:
                 self._bury(connection, delivery, error, traceback)
             else:
                 connection.execute(
                     "UPDATE inflight SET owner = NULL, failures = failures + 1, lease_until = ?"
-                    " WHERE topic = ? AND grp = ? AND id = ?",
-                    (self._now_s() + delay_s, self._topic, self._group, delivery.id),
+                    " WHERE grp = ? AND id = ?",
+                    (self._now_s() + delay_s, self._number, delivery.id),
                 )
-            return Settlements(self._take(connection, 1) if take else [], []).single()
+            taken, buried = self._take(connection, int(take))
+            self._count(connection, taken, (), [delivery, *buried] if given_up else buried)
+            return Settlements(taken, []).single()
 
     def require(self, delivery: Delivery) -> None:
         """Raise LeaseLostError when the delivery is another's by now."""
@@ -117,27 +131,46 @@ class SqliteConsumer(Consumer):
 
     def _available(self) -> bool:
         """Whether a take would find something new; what comes again by time alone is found by the timeout of wait."""
-        row = self._database.connection.execute(
-            "SELECT cursor < produced OR EXISTS (SELECT 1 FROM inflight WHERE topic = ?1 AND grp = ?2"
-            " AND lease_until <= ?3) FROM groups JOIN topics USING (topic) WHERE topic = ?1 AND grp = ?2",
-            (self._topic, self._group, self._now_s()),
+        connection = self._database.connection
+        if not self._is_known(connection):
+            return False
+        (found,) = connection.execute(
+            "SELECT cursor < (SELECT produced FROM topics WHERE number = groups.topic)"
+            " OR EXISTS (SELECT 1 FROM inflight WHERE grp = ?1 AND lease_until <= ?2) FROM groups WHERE number = ?1",
+            (self._number, self._now_s()),
         ).fetchone()
-        return bool(row and row[0])
+        return bool(found)
 
-    def _take(self, connection: sqlite3.Connection, limit: int) -> list[Delivery]:
+    def _is_known(self, connection: sqlite3.Connection) -> bool:
+        """Whether the group was subscribed: it then has a number, for good."""
+        if not self._number:
+            row = connection.execute(
+                "SELECT topics.number, groups.number FROM topics JOIN groups ON groups.topic = topics.number"
+                " WHERE topics.topic = ? AND grp = ?",
+                (self._topic, self._group),
+            ).fetchone()
+            if row is not None:
+                self._start, self._number = row[0] << POSITION_BITS, row[1]
+        return self._number > 0
+
+    def _take(self, connection: sqlite3.Connection, limit: int) -> tuple[list[Delivery], list[Delivery]]:
+        """What is ours now, and what was found to have killed its workers too often, and was buried."""
+        buried: list[Delivery] = []
+        if not limit or not self._is_known(connection):
+            return [], buried
         while (again := self._take_again(connection)) is not None:
             if again.failures <= self._retries:
-                return [again]
+                return [again], buried
             self._bury(connection, again, WORKER_DIED, "")
-        return self._take_new(connection, limit)
+            buried.append(again)
+        return self._take_new(connection, limit), buried
 
     def _take_again(self, connection: sqlite3.Connection) -> Delivery | None:
         """A delivery that waited for its retry, or whose worker let the lease end (which counts as a failure)."""
         now = self._now_s()
         row = connection.execute(
-            "SELECT id, owner FROM inflight WHERE topic = ? AND grp = ? AND lease_until <= ?"
-            " ORDER BY lease_until LIMIT 1",
-            (self._topic, self._group, now),
+            "SELECT id, owner FROM inflight WHERE grp = ? AND lease_until <= ? ORDER BY lease_until LIMIT 1",
+            (self._number, now),
         ).fetchone()
         if row is None:
             return None
@@ -149,106 +182,123 @@ class SqliteConsumer(Consumer):
             )
         attempt, failures = connection.execute(
             "UPDATE inflight SET attempt = attempt + 1, owner = ?, lease_until = ?"
-            " WHERE topic = ? AND grp = ? AND id = ? RETURNING attempt, failures",
-            (self._owner, now + self._lease_s, self._topic, self._group, id),
+            " WHERE grp = ? AND id = ? RETURNING attempt, failures",
+            (self._owner, now + self._lease_s, self._number, id),
         ).fetchone()
-        (body,) = connection.execute(
-            "SELECT body FROM messages WHERE topic = ? AND id = ?", (self._topic, id)
-        ).fetchone()
+        (body,) = connection.execute("SELECT body FROM messages WHERE id = ?", (id,)).fetchone()
         return Delivery(self._topic, self._group, id, QueueMessage.from_json(body), attempt, failures)
 
     def _take_new(self, connection: sqlite3.Connection, limit: int) -> list[Delivery]:
         rows = connection.execute(
-            "SELECT id, body FROM messages WHERE topic = ?1 AND id >"
-            " (SELECT cursor FROM groups WHERE topic = ?1 AND grp = ?2) ORDER BY id LIMIT ?3",
-            (self._topic, self._group, limit),
+            "SELECT id, body FROM messages WHERE id > ? + (SELECT cursor FROM groups WHERE number = ?) AND id < ?"
+            " ORDER BY id LIMIT ?",
+            (self._start, self._number, self._start + (1 << POSITION_BITS), limit),
         ).fetchall()
         if not rows:
             return []
+        first, last = rows[0][0], rows[-1][0]
         connection.execute(
-            "UPDATE groups SET cursor = ? WHERE topic = ? AND grp = ?", (rows[-1][0], self._topic, self._group)
-        )
-        until = self._now_s() + self._lease_s
-        connection.execute(
-            "INSERT INTO inflight SELECT topic, ?, id, ?, 1, 0, ? FROM messages WHERE topic = ? AND id BETWEEN ? AND ?",
-            (self._group, self._owner, until, self._topic, rows[0][0], rows[-1][0]),
+            "INSERT INTO inflight SELECT ?, id, ?, 1, 0, ? FROM messages WHERE id BETWEEN ? AND ?",
+            (self._number, self._owner, self._now_s() + self._lease_s, first, last),
         )
         return [Delivery(self._topic, self._group, id, QueueMessage.from_json(body), 1, 0) for id, body in rows]
 
     def _require_ours(self, connection: sqlite3.Connection, delivery: Delivery) -> None:
         require_writer(connection, self._owner)
         held = connection.execute(
-            "SELECT attempt FROM inflight WHERE topic = ? AND grp = ? AND id = ? AND owner = ?",
-            (self._topic, self._group, delivery.id, self._owner),
+            "SELECT attempt FROM inflight WHERE grp = ? AND id = ? AND owner = ?",
+            (self._number, delivery.id, self._owner),
         ).fetchone()
         if held != (delivery.attempt,):
             raise lease_lost(delivery, self._owner)
 
     def _bury(self, connection: sqlite3.Connection, delivery: Delivery, error: str, traceback: str) -> None:
         connection.execute(
-            "INSERT INTO dead_letters SELECT topic, ?, id, payload_key, body, ?, ?, ?, ? FROM messages"
-            " WHERE topic = ? AND id = ?",
-            (self._group, delivery.attempt, error, traceback, self._now_s(), self._topic, delivery.id),
+            "INSERT INTO dead_letters SELECT ?, ?, id, payload_key, body, ?, ?, ?, ? FROM messages WHERE id = ?",
+            (self._topic, self._group, delivery.attempt, error, traceback, self._now_s(), delivery.id),
         )
-        self._leave(connection, [delivery], dead=True)
+        self._leave(connection, [delivery])
 
-    def _leave(
-        self, connection: sqlite3.Connection, deliveries: Sequence[Delivery], *, dead: bool
-    ) -> list[QueueMessage]:
-        """Count messages as settled by this group; returns those whose payloads are of no more use to anybody.
+    def _leave(self, connection: sqlite3.Connection, deliveries: Sequence[Delivery]) -> None:
+        """Take deliveries out of our hands. Raises LeaseLostError if one of them is another's by now.
 
-        Raises LeaseLostError if one of them is another's by now.
+        Whoever fences a writer takes what it holds from it, in one transaction: so no look at the writers is needed.
         """
-        if not deliveries:
-            require_writer(connection, self._owner)
+        left = connection.executemany(
+            "DELETE FROM inflight WHERE grp = ? AND id BETWEEN ? AND ? AND attempt = ? AND owner = ?",
+            [(self._number, *run, self._owner) for run in _runs(deliveries)],
+        ).rowcount
+        if left != len(deliveries):
+            raise self._lost(connection, deliveries)
+
+    def _count(
+        self,
+        connection: sqlite3.Connection,
+        taken: Sequence[Delivery],
+        settled: Sequence[Delivery],
+        buried: Sequence[Delivery],
+    ) -> list[QueueMessage]:
+        """Add all that a transaction did to the counters, and remove the messages that every group is through with.
+
+        Returns those whose payloads are of no more use to anybody.
+        """
+        new = len(taken) if taken and taken[0].attempt == 1 else 0
+        if not (new or settled or buried):
             return []
-        ids = [delivery.id for delivery in deliveries]
-        held = connection.execute(
-            f"DELETE FROM inflight WHERE topic = ? AND grp = ? AND id IN ({_places(ids)}) AND owner = ?"
-            " AND EXISTS (SELECT 1 FROM writers WHERE writer = ?) RETURNING id, attempt",
-            (self._topic, self._group, *ids, self._owner, self._owner),
-        ).fetchall()
-        if len(held) != len(deliveries) or set(held) != {(d.id, d.attempt) for d in deliveries}:
-            require_writer(connection, self._owner)
-            raise lease_lost(next(d for d in deliveries if (d.id, d.attempt) not in held), self._owner)
-        settled_bytes = sum(delivery.message.payload_bytes for delivery in deliveries)
-        if dead:
-            counted = "dead = dead + ?1, dead_bytes = dead_bytes + ?2"
-            records = 0
-        else:
-            counted = (
-                "settled = settled + ?1, settled_bytes = settled_bytes + ?2, settled_records = settled_records + ?3"
-            )
-            records = sum(delivery.message.num_records for delivery in deliveries)
+        dead, dead_bytes, _ = totals([delivery.message for delivery in buried])
+        counts = (new, *totals([delivery.message for delivery in settled]), dead, dead_bytes)
         (groups,) = connection.execute(
-            f"UPDATE groups SET {counted} WHERE topic = ?4 AND grp = ?5"
-            " RETURNING (SELECT count(*) FROM groups WHERE topic = ?4)",
-            (len(deliveries), settled_bytes, records, self._topic, self._group),
+            "UPDATE groups SET cursor = cursor + ?, settled = settled + ?, settled_bytes = settled_bytes + ?,"
+            " settled_records = settled_records + ?, dead = dead + ?, dead_bytes = dead_bytes + ? WHERE number = ?"
+            " RETURNING (SELECT count(*) FROM groups AS others WHERE others.topic = groups.topic)",
+            (*counts, self._number),
         ).fetchone()
+        left = [*settled, *buried]
         if groups > 1:
-            deliveries = [d for d in deliveries if self._last_to_settle(connection, d.id, groups)]
-            ids = [delivery.id for delivery in deliveries]
-        connection.execute(f"DELETE FROM messages WHERE topic = ? AND id IN ({_places(ids)})", (self._topic, *ids))
-        if dead:
-            return []
-        return [d.message for d in deliveries if groups == 1 or not self._is_dead(connection, d.id)]
+            left = [delivery for delivery in left if self._last_to_settle(connection, delivery.id, groups)]
+        connection.executemany(
+            "DELETE FROM messages WHERE id BETWEEN ? AND ?", [(first, last) for first, last, _ in _runs(left)]
+        )
+        if groups == 1:
+            return [delivery.message for delivery in settled]
+        return [delivery.message for delivery in left if not self._is_dead(connection, delivery.id)]
 
     def _last_to_settle(self, connection: sqlite3.Connection, id: int, groups: int) -> bool:
         (settled_by,) = connection.execute(
-            "UPDATE messages SET settled_by = settled_by + 1 WHERE topic = ? AND id = ? RETURNING settled_by",
-            (self._topic, id),
+            "UPDATE messages SET settled_by = settled_by + 1 WHERE id = ? RETURNING settled_by", (id,)
         ).fetchone()
         return bool(settled_by == groups)
 
     def _is_dead(self, connection: sqlite3.Connection, id: int) -> bool:
         """Whether another group has buried a message: then its payload is kept."""
-        statement = "SELECT 1 FROM dead_letters WHERE topic = ? AND id = ? LIMIT 1"
-        return connection.execute(statement, (self._topic, id)).fetchone() is not None
+        statement = "SELECT 1 FROM dead_letters WHERE id = ? LIMIT 1"
+        return connection.execute(statement, (id,)).fetchone() is not None
+
+    def _lost(self, connection: sqlite3.Connection, deliveries: Sequence[Delivery]) -> LeaseLostError:
+        """Why these cannot be settled. Ends the transaction, to see what was held before it."""
+        connection.execute("ROLLBACK")
+        require_writer(connection, self._owner)
+        held = connection.execute(
+            "SELECT id, attempt FROM inflight WHERE grp = ? AND owner = ?", (self._number, self._owner)
+        ).fetchall()
+        gone = (delivery for delivery in deliveries if (delivery.id, delivery.attempt) not in held)
+        return lease_lost(next(gone, deliveries[0]), self._owner)
 
 
-def _places(values: Sequence[int]) -> str:
-    """A parameter each: json_each would cost as much as the rest of a statement about one split."""
-    return ",".join("?" * len(values))
+def _runs(deliveries: Sequence[Delivery]) -> list[tuple[int, int, int]]:
+    """First id, last id and attempt of what lies side by side: SQLite removes a range for little more than one row."""
+    runs: list[tuple[int, int, int]] = []
+    first = last = attempt = 0
+    for id, tried in sorted([(delivery.id, delivery.attempt) for delivery in deliveries]):
+        if id == last + 1 and tried == attempt:
+            last = id
+            continue
+        if attempt:
+            runs.append((first, last, attempt))
+        first, last, attempt = id, id, tried
+    if attempt:
+        runs.append((first, last, attempt))
+    return runs
 
 
 def holds_one(connection: sqlite3.Connection, owner: str) -> bool:

@@ -53,6 +53,9 @@ class Database:
             self.connection.execute("PRAGMA journal_mode=WAL")
             # NORMAL would forget the last commits at a power loss, after payloads were deleted on their account.
             self.connection.execute("PRAGMA synchronous=FULL")
+            # Folding the log back costs a flush of the file, which takes as long as those of ten commits. SQLite's own
+            # 1,000 pages are 170 splits, or four times 1,000; four times as much log is still only 16 MB.
+            self.connection.execute("PRAGMA wal_autocheckpoint=4000")
             if not self.connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'facts'").fetchone():
                 version = f"INSERT INTO facts VALUES ('schema version', '{VERSION}');"
                 self.connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA} {version} COMMIT;")

@@ -3,39 +3,31 @@
 import sqlite3
 from collections.abc import Sequence
 
-from solstice.pipeline._message import QueueMessage
+from solstice.pipeline._message import QueueMessage, totals
 from solstice.pipeline._queue import fenced
+from solstice.pipeline._sqlite_schema import POSITION_BITS
+
+_COUNT = (
+    "UPDATE topics SET produced = produced + ?, produced_bytes = produced_bytes + ?,"
+    " produced_records = produced_records + ? WHERE topic = ? RETURNING number, produced"
+)
 
 
 def append(connection: sqlite3.Connection, topic: str, messages: Sequence[QueueMessage]) -> None:
     """Append messages to a topic and count them."""
     if not messages:
         return
-    last = _count(connection, topic, messages)
-    if last is None:
+    counts = (*totals(messages), topic)
+    row = connection.execute(_COUNT, counts).fetchone()
+    if row is None:
         connection.execute("INSERT INTO topics (topic) VALUES (?)", (topic,))
-        last = _count(connection, topic, messages)
-        assert last is not None
-    first = last - len(messages) + 1
+        row = connection.execute(_COUNT, counts).fetchone()
+    number, last = row
+    first = (number << POSITION_BITS) + last - len(messages) + 1
     connection.executemany(
-        "INSERT INTO messages (topic, id, payload_key, body) VALUES (?, ?, ?, ?)",
-        [(topic, id, message.stored_key, message.to_json()) for id, message in enumerate(messages, first)],
+        "INSERT INTO messages (id, payload_key, body) VALUES (?, ?, ?)",
+        [(id, message.stored_key, message.to_json()) for id, message in enumerate(messages, first)],
     )
-
-
-def _count(connection: sqlite3.Connection, topic: str, messages: Sequence[QueueMessage]) -> int | None:
-    """Add messages to the counters of a topic; returns the id of the last, or None when there is no such topic."""
-    row = connection.execute(
-        "UPDATE topics SET produced = produced + ?, produced_bytes = produced_bytes + ?,"
-        " produced_records = produced_records + ? WHERE topic = ? RETURNING produced",
-        (
-            len(messages),
-            sum(message.payload_bytes for message in messages),
-            sum(message.num_records for message in messages),
-            topic,
-        ),
-    ).fetchone()
-    return None if row is None else int(row[0])
 
 
 def require_writer(connection: sqlite3.Connection, writer: str) -> None:

@@ -22,6 +22,7 @@ from solstice.pipeline._queue import (
 from solstice.pipeline._sqlite_consumer import holds_one
 from solstice.pipeline._sqlite_database import Database
 from solstice.pipeline._sqlite_log import append, forget_prepared, forget_writer, require_writer
+from solstice.pipeline._sqlite_schema import POSITION_BITS
 
 
 class SqliteQueue(Queue):
@@ -44,7 +45,9 @@ class SqliteQueue(Queue):
     def subscribe(self, topic: str, group: str) -> None:
         """Make a group a consumer of a topic, from its first message."""
         with self._database.transaction() as connection:
-            known = connection.execute("SELECT grp, settled + dead FROM groups WHERE topic = ?", (topic,)).fetchall()
+            connection.execute("INSERT OR IGNORE INTO topics (topic) VALUES (?)", (topic,))
+            (number,) = connection.execute("SELECT number FROM topics WHERE topic = ?", (topic,)).fetchone()
+            known = connection.execute("SELECT grp, settled + dead FROM groups WHERE topic = ?", (number,)).fetchall()
             if group in (name for name, _ in known):
                 return
             if any(settled for _, settled in known):
@@ -52,8 +55,7 @@ class SqliteQueue(Queue):
                     f"{group!r} cannot start to consume {topic!r}: others have consumed a part of it, which is gone.",
                     remedy="Give the job another state directory.",
                 )
-            connection.execute("INSERT OR IGNORE INTO topics (topic) VALUES (?)", (topic,))
-            connection.execute("INSERT INTO groups (topic, grp) VALUES (?, ?)", (topic, group))
+            connection.execute("INSERT INTO groups (topic, grp) VALUES (?, ?)", (number, group))
 
     def end(self, topic: str) -> None:
         """Record that a topic has all its messages."""
@@ -230,7 +232,7 @@ class SqliteQueue(Queue):
         """Counters of a group."""
         rows = self._read(
             "SELECT cursor, settled, settled_bytes, settled_records, dead, dead_bytes FROM groups"
-            " WHERE topic = ? AND grp = ?",
+            " WHERE topic = (SELECT number FROM topics WHERE topic = ?) AND grp = ?",
             (topic, group),
         )
         return GroupProgress(*rows[0]) if rows else GroupProgress()
@@ -238,8 +240,8 @@ class SqliteQueue(Queue):
     def backlog(self) -> Backlog:
         """The sums of a few counters: a row per topic, per group and per writer that is alive."""
         ((visible, hidden),) = self._read(
-            "SELECT (SELECT coalesce(sum(produced_bytes - done), 0) FROM topics JOIN (SELECT topic,"
-            " min(settled_bytes + dead_bytes) AS done FROM groups GROUP BY topic) USING (topic)),"
+            "SELECT (SELECT coalesce(sum(produced_bytes - done), 0) FROM topics JOIN (SELECT topic AS number,"
+            " min(settled_bytes + dead_bytes) AS done FROM groups GROUP BY topic) USING (number)),"
             " (SELECT coalesce(sum(hidden_bytes), 0) FROM writers)"
         )
         return Backlog(visible, hidden)
@@ -258,33 +260,28 @@ class SqliteQueue(Queue):
         replayed = 0
         with self._database.transaction() as connection:
             for letter in letters:
-                key = (letter.topic, letter.id, letter.group)
                 row = connection.execute(
-                    "DELETE FROM dead_letters WHERE topic = ? AND id = ? AND grp = ?"
-                    " RETURNING payload_key, body, attempt",
-                    key,
+                    "DELETE FROM dead_letters WHERE id = ? AND grp = ? RETURNING payload_key, body, attempt",
+                    (letter.id, letter.group),
                 ).fetchone()
                 if row is None:
                     continue
                 payload_key, body, attempt = row
                 message = QueueMessage.from_json(body)
-                (groups,) = connection.execute(
-                    "SELECT count(*) FROM groups WHERE topic = ?", (letter.topic,)
-                ).fetchone()
+                topic = letter.id >> POSITION_BITS
+                (groups,) = connection.execute("SELECT count(*) FROM groups WHERE topic = ?", (topic,)).fetchone()
                 # The message itself went when its last group was through with it; this one is not, any more.
                 connection.execute(
-                    "INSERT INTO messages (topic, id, payload_key, settled_by, body) VALUES (?, ?, ?, ?, ?)"
-                    " ON CONFLICT (topic, id) DO UPDATE SET settled_by = settled_by - 1",
-                    (letter.topic, letter.id, payload_key, groups - 1, body),
+                    "INSERT INTO messages (id, payload_key, settled_by, body) VALUES (?, ?, ?, ?)"
+                    " ON CONFLICT (id) DO UPDATE SET settled_by = settled_by - 1",
+                    (letter.id, payload_key, groups - 1, body),
                 )
-                connection.execute(
-                    "UPDATE groups SET dead = dead - 1, dead_bytes = dead_bytes - ? WHERE topic = ? AND grp = ?",
-                    (message.payload_bytes, letter.topic, letter.group),
-                )
-                connection.execute(
-                    "INSERT INTO inflight VALUES (?, ?, ?, NULL, ?, 0, 0)",
-                    (letter.topic, letter.group, letter.id, attempt),
-                )
+                (group,) = connection.execute(
+                    "UPDATE groups SET dead = dead - 1, dead_bytes = dead_bytes - ? WHERE topic = ? AND grp = ?"
+                    " RETURNING number",
+                    (message.payload_bytes, topic, letter.group),
+                ).fetchone()
+                connection.execute("INSERT INTO inflight VALUES (?, ?, NULL, ?, 0, 0)", (group, letter.id, attempt))
                 replayed += 1
         return replayed
 

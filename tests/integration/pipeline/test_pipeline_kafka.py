@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from solstice.errors import LeaseLostError, QueueError
@@ -180,13 +181,35 @@ def test_a_worker_that_joins_during_anothers_take_costs_no_split_and_no_attempt(
         time.sleep(0.01)
     while len(settled) < count and time.monotonic() < deadline:
         for worker in workers:
-            deliveries = worker.take_many(5)
+            deliveries = worker.take_many(count)
             worker.settle_many([Settled(delivery) for delivery in deliveries])
             settled += [(delivery.message.split_id, delivery.attempt, delivery.failures) for delivery in deliveries]
     assert asked_to_leave.is_set()
     assert sorted(settled) == sorted((str(n), 1, 0) for n in range(count))
     for worker in workers:
         worker.close()
+    opened.close()
+
+
+def test_a_withdrawn_worker_can_commit_under_neither_of_its_names(queue):
+    opened = open_queue(queue)
+    opened.subscribe("in", "work")
+    opened.produce("in", [message(str(n)) for n in range(4)])
+    opened.register_writer("worker", "work", 600)
+    worker = open_consumer(queue, "in", "work", "worker", retries=3, lease_s=10)
+    deadline = time.monotonic() + BACK_S
+    while len(worker._producers) < 2:  # a transaction under each
+        assert time.monotonic() < deadline
+        worker.settle_many([Settled(delivery) for delivery in worker.take_many(1)])
+    for producer in worker._producers.values():
+        producer.begin_transaction()
+        producer.produce(worker._cluster.data("in"), message("late").to_json(), partition=0)
+        producer.flush()
+    opened.withdraw_writer("worker")
+    for producer in worker._producers.values():
+        with pytest.raises(KafkaException):
+            producer.commit_transaction(BACK_S)
+    worker.close()
     opened.close()
 
 

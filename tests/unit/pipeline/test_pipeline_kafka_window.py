@@ -129,6 +129,7 @@ class Brokerless(KafkaConsumer):
         if self._moves:
             self._moves.pop()()
             raise _MovedError
+        self._offsets(change, taken)
         self._apply(change, taken)
 
 
@@ -146,7 +147,10 @@ def test_a_partition_leaves_only_after_what_is_being_taken_of_it_is_ours_or_put_
     worker = Brokerless()
     worker.own(0, 0)
     worker._cluster._counts |= {"job.in": 1, "job.in.work.retry": 1}
-    poller, consumer = worker._poller, SimpleNamespace(memberid=lambda: None, incremental_unassign=list)
+    poller, consumer = (
+        worker._poller,
+        SimpleNamespace(memberid=lambda: None, assignment=list, incremental_unassign=list),
+    )
     poller.consumer = consumer
     ((_, window, one),) = choose(poller, 1, 0)
     place = SimpleNamespace(topic="job.in", partition=0)
@@ -162,18 +166,47 @@ def test_a_partition_leaves_only_after_what_is_being_taken_of_it_is_ours_or_put_
     assert worker.windows == {}
 
 
-def test_few_outputs_are_spread_one_by_one_and_many_in_runs_that_leave_the_partitions_even():
+def test_a_partition_that_was_assigned_without_its_retries_leaves_without_them():
+    worker, unassigned = Brokerless(), []
+    worker._cluster._counts |= {"job.in": 1, "job.in.work.retry": 1}
+    place = SimpleNamespace(topic="job.in", partition=0)
+    consumer = SimpleNamespace(
+        memberid=lambda: None, assignment=lambda: [place], incremental_unassign=unassigned.extend
+    )
+    worker._poller.consumer = consumer
+    worker._poller._revoked(consumer, [place])
+    assert [(one.topic, one.partition) for one in unassigned] == [("job.in", 0)]
+
+
+def test_few_outputs_are_spread_one_by_one_and_many_by_the_transaction():
     worker = Brokerless()
     worker._cluster._counts["job.out"] = 4
-    change = _Change()
-    worker._produce(change, "out", [QueueMessage("m", str(n), "k", {}) for n in range(4)])
-    assert sorted(record.partition for record in change.records) == [0, 1, 2, 3]
-    worker._produced["out"] = [100_000, 0, 0]
-    change = _Change()
-    worker._produce(change, "out", [QueueMessage("m", str(n), "k", {}) for n in range(100)])
-    counts = Counter(record.partition for record in change.records)
-    assert len(counts) == 4
-    assert max(counts.values()) <= 25
+
+    def partitions(count: int) -> Counter[int]:
+        change = _Change()
+        worker._produce(change, "out", [QueueMessage("m", str(n), "k", {}) for n in range(count)])
+        return Counter(record.partition for record in change.records)
+
+    assert partitions(4) == {0: 1, 1: 1, 2: 1, 3: 1}
+    worker._produced["out"] = [8 * 4 * 10, 0, 0]  # runs of ten: an eighth of what each partition has had
+    assert sorted(partitions(25).values()) == [5, 10, 10]
+    worker._produced["out"] = [1_000_000, 0, 0]
+    together = [partitions(100) for _ in range(4)]
+    assert [len(counts) for counts in together] == [1, 1, 1, 1]
+    assert set().union(*together) == {0, 1, 2, 3}
+
+
+def test_what_is_taken_together_is_of_as_few_partitions_as_it_is_in_and_of_another_one_the_next_time():
+    worker = Brokerless()
+    for partition in range(3):
+        worker.own(partition, *range(10))
+
+    def open_after(limit: int) -> list[int]:
+        assert len(worker._commit(_Change(), limit)) == limit
+        return [len(worker.windows[("job.in", partition)].entries) for partition in range(3)]
+
+    assert open_after(10) == [10, 0, 0]
+    assert open_after(15) == [10, 10, 5]
 
 
 def test_a_queue_on_a_cluster_is_that_of_the_job_unless_it_names_another():
