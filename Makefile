@@ -37,7 +37,7 @@ demo: build ## install everything and run the whole of Solstice once, small but 
 
 test: build ## install everything and run every check and every test
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint-python types $(ARCHIVE)
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-pubsub test-pubsub-crash test-pipeline lint-rust test-connect test-rust test-rest
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-pipeline test-pubsub test-pubsub-crash lint-rust test-connect test-rust test-rest
 
 ##@ The parts of `make test`
 .PHONY: build lint lint-python lint-rust types test-rust test-pubsub test-pubsub-crash test-pipeline test-connect test-rest

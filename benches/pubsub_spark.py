@@ -334,14 +334,14 @@ SECTIONS = {"cost": cost_rows, "growth": growth_rows, "idle": idle_rows, "latenc
 def main() -> None:
     """Measure everything, or some sections of it, and report it."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("sections", nargs="*", default=list(SECTIONS), choices=SECTIONS)
+    parser.add_argument("--section", action="append", choices=SECTIONS, help="only this one; may be given several times")
     asked = parser.parse_args()
     notes: list[str] = []
     with tempfile.TemporaryDirectory(prefix="bench-") as folder, StageProcess() as processes:
         stage = processes.Stage()
         with session(Path(folder), stage.address()) as spark:
             bench = Bench(spark, stage, Path(folder))
-            rows = [row for section in asked.sections for row in SECTIONS[section](bench, notes)]
+            rows = [row for section in asked.section or SECTIONS for row in SECTIONS[section](bench, notes)]
     report("pubsub_spark", rows, notes)
 
 
