@@ -241,7 +241,7 @@ class KafkaCluster:
         )
         for topic, future in created.items():
             try:
-                future.result()
+                self.answer(future, 2 * CALL_S)
             except self.kafka.KafkaException as error:
                 code = error.args[0].code()
                 if code < 0 or error.args[0].retriable():
@@ -283,7 +283,10 @@ class KafkaCluster:
         def ask() -> dict[tuple[str, int], int]:
             admin = self.admin
             answers = admin.list_offsets(asked, request_timeout=ASK_S)
-            return {(place.topic, place.partition): answer.result().offset for place, answer in answers.items()}
+            return {
+                (place.topic, place.partition): self.answer(answer, 2 * ASK_S).offset
+                for place, answer in answers.items()
+            }
 
         return self.retrying(ask) if asked else {}
 
@@ -293,11 +296,15 @@ class KafkaCluster:
         When librdkafka's own time-out passes while it looks for a coordinator that is away, it ends the process as soon
         as the coordinator is back (librdkafka issue 4605).
         """
+        return self.answer(future, ASK_S)
+
+    def answer(self, future: Any, within_s: float) -> Any:
+        """What an administrative call gives. A broker that goes away may take librdkafka's own time-out with it."""
         try:
-            return future.result(ASK_S)
+            return future.result(within_s)
         except TimeoutError:
             code = self.kafka.KafkaError
-            raise self.kafka.KafkaException(code(code._TIMED_OUT, "the coordinator does not answer")) from None
+            raise self.kafka.KafkaException(code(code._TIMED_OUT, "the brokers do not answer")) from None
 
     def retrying(self, call: Callable[[], T], failed: Callable[[], None] = lambda: None) -> T:
         """Call until it succeeds: a broker that is away comes back. For what can be repeated.

@@ -20,7 +20,7 @@ def _delete(cluster: KafkaCluster, topics: set[str]) -> None:
         return
     for future in admin.delete_topics(sorted(there), operation_timeout=CALL_S).values():
         try:
-            future.result()
+            cluster.answer(future, 2 * CALL_S)
         except cluster.kafka.KafkaException as error:
             cause = error.args[0]
             if cause.code() == codes.UNKNOWN_TOPIC_OR_PART:
@@ -36,4 +36,4 @@ def delete_groups(cluster: KafkaCluster, groups: Sequence[str]) -> None:
     admin = cluster.admin
     for future in admin.delete_consumer_groups(groups).values() if groups else ():
         with contextlib.suppress(cluster.kafka.KafkaException):
-            future.result()
+            cluster.answer(future, 2 * CALL_S)
