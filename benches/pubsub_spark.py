@@ -248,20 +248,20 @@ def cost_rows(bench: Bench, notes: list[str]) -> list[Row]:
 
 
 def in_turns(work: dict[str, Callable[[], list[Drain]]]) -> dict[str, list[Drain]]:
-    """The run of each that took the least CPU time, after those that warm everything up."""
+    """Of each the run that took the least CPU time, after those that warm everything up.
+
+    Ours and what it is compared with are chosen each by itself: which of them has to start a worker anew, whose last
+    one Spark has ended meanwhile, is chance.
+    """
     best: dict[str, list[Drain]] = {}
     for run in range(-WARM_UPS, RUNS):
         for name, drain in work.items():
             drained = drain()
             print(f"  {name}: {'; '.join(map(str, drained))}", flush=True)
-            if run >= 0 and (name not in best or total(drained) < total(best[name])):
-                best[name] = drained
+            if run >= 0:
+                pairs = zip(best.get(name, drained), drained, strict=True)
+                best[name] = [min(pair, key=lambda drain: drain.cpu_s) for pair in pairs]
     return best
-
-
-def total(drains: list[Drain]) -> float:
-    """CPU-seconds of all of them."""
-    return sum(drain.cpu_s for drain in drains)
 
 
 def growth_rows(bench: Bench, notes: list[str]) -> list[Row]:
