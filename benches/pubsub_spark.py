@@ -334,7 +334,9 @@ SECTIONS = {"cost": cost_rows, "growth": growth_rows, "idle": idle_rows, "latenc
 def main() -> None:
     """Measure everything, or some sections of it, and report it."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--section", action="append", choices=SECTIONS, help="only this one; may be given several times")
+    parser.add_argument(
+        "--section", action="append", choices=SECTIONS, help="only this one; may be given several times"
+    )
     asked = parser.parse_args()
     notes: list[str] = []
     with tempfile.TemporaryDirectory(prefix="bench-") as folder, StageProcess() as processes:
