@@ -16,7 +16,15 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from solstice.errors import LeaseLostError, QueueError
-from solstice.pipeline import Job, ParquetSink, SparkSourceV2Config, _kafka_cluster, _kafka_log, _kafka_queue
+from solstice.pipeline import (
+    Job,
+    ParquetSink,
+    SparkSourceV2Config,
+    _kafka_cluster,
+    _kafka_log,
+    _kafka_members,
+    _kafka_queue,
+)
 from solstice.pipeline._message import QueueMessage
 from solstice.pipeline._queue import Settled, open_consumer, open_queue
 from solstice.testing import KafkaBroker
@@ -336,7 +344,7 @@ def test_a_job_goes_on_when_its_broker_comes_back(tmp_path, own_broker, own_queu
 
 def test_a_job_whose_broker_is_gone_for_good_waits_for_it_once(tmp_path, own_broker, own_queue, monkeypatch):
     patience_s = 4.0
-    for module in (_kafka_cluster, _kafka_log):
+    for module in (_kafka_cluster, _kafka_log, _kafka_members):
         monkeypatch.setattr(module, "RECOVERY_S", patience_s)
     job = make_job(tmp_path, TableSource(splits=200), queue=own_queue)
     job.stages[0].map(slow, name="slow", workers=2).map(unchanged, name="more", workers=2).sink(sink(tmp_path))
