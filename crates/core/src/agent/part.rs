@@ -23,7 +23,9 @@ use crate::agent::frame;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pubsub::puller::Stats;
 
-const BUFFER_BYTES: usize = 1 << 20;
+const READ_BUFFER_BYTES: usize = 1 << 20;
+/// What is larger, as most columns are, goes past it and is not copied once more.
+const WRITE_BUFFER_BYTES: usize = 32 << 10;
 /// A host that is there answers sooner.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 /// An agent sends without pause; one that is silent for so long is stuck.
@@ -103,7 +105,7 @@ struct EndMark {
 
 /// Write a part to a new file of this machine, for a planner that keeps a log.
 pub fn write(part: &Part, path: &Path) -> io::Result<()> {
-    let target = BufWriter::with_capacity(BUFFER_BYTES, File::create(path)?);
+    let target = BufWriter::with_capacity(WRITE_BUFFER_BYTES, File::create(path)?);
     let mut writer = FileWriter::try_new(target, &schema_of(part)).map_err(io_error)?;
     for batch in &part.batches {
         writer.write(batch).map_err(io_error)?;
@@ -125,7 +127,7 @@ fn io_error(error: ArrowError) -> io::Error {
 
 /// The agent's side: send a part.
 pub fn send(target: impl Write, part: &Part) -> io::Result<()> {
-    let mut target = BufWriter::with_capacity(BUFFER_BYTES, target);
+    let mut target = BufWriter::with_capacity(WRITE_BUFFER_BYTES, target);
     frame::write(&mut target, &Answer::Rows)?;
     let mut writer = StreamWriter::try_new(&mut target, &schema_of(part)).map_err(io::Error::other)?;
     for batch in &part.batches {
@@ -226,7 +228,7 @@ impl PartReader {
             Answer::Failed(error) => Err(error),
             Answer::Status(_) => Err(broken("counts, where rows were asked for")),
             Answer::Rows => {
-                let source = BufReader::with_capacity(BUFFER_BYTES, stream);
+                let source = BufReader::with_capacity(READ_BUFFER_BYTES, stream);
                 let stream = StreamReader::try_new(source, None).map_err(broken)?;
                 Ok(Self { stream, expected: rows, seen: 0, ended: false })
             }
