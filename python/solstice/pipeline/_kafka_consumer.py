@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from solstice.errors import LeaseLostError
+from solstice.pipeline._kafka_calls import BoundedCalls
 from solstice.pipeline._kafka_cluster import CALL_S, PAUSE_S, RECOVERY_S, KafkaCluster
 from solstice.pipeline._kafka_control import Appender, Record, flush, state_record, write
 from solstice.pipeline._kafka_log import ControlLog, ProgressLog, encode
@@ -89,6 +90,7 @@ class KafkaConsumer(Consumer):
         self._sole: bool | None = None
         self._producers: dict[str, Any] = {}
         self._appender = Appender(self._cluster)
+        self._calls = BoundedCalls("kafka-offsets")
 
     def take_many(self, limit: int) -> list[Delivery]:
         """The next messages: waits until the group has told which partitions are ours, and these are read."""
@@ -166,6 +168,7 @@ class KafkaConsumer(Consumer):
         self._poller.close()
         self._control.close()
         self._appender.close()
+        self._calls.close()
         self._producers.clear()
 
     # --- what a transaction is made of -------------------------------------------------------------------------------
@@ -294,23 +297,11 @@ class KafkaConsumer(Consumer):
 
     def _send_offsets(self, producer: Any, offsets: Sequence[Any], member: Any) -> None:
         """Within a time-out: librdkafka forgets its own after a broker was restarted, and the call never returns."""
-        outcome: list[Any] = []
-
-        def send() -> None:
-            try:
-                producer.send_offsets_to_transaction(offsets, member, CALL_S)
-                outcome.append(None)
-            except self._cluster.kafka.KafkaException as error:
-                outcome.append(error)
-
-        thread = threading.Thread(target=send, name="kafka-offsets", daemon=True)
-        thread.start()
-        thread.join(CALL_S)
-        if not outcome:
+        try:
+            self._calls.call(lambda: producer.send_offsets_to_transaction(offsets, member, CALL_S), CALL_S)
+        except TimeoutError:
             code = self._cluster.kafka.KafkaError
-            raise self._cluster.kafka.KafkaException(code(code._TIMED_OUT, "the offsets are not taken"))
-        if outcome[0] is not None:
-            raise outcome[0]
+            raise self._cluster.kafka.KafkaException(code(code._TIMED_OUT, "the offsets are not taken")) from None
 
     def _offsets(self, change: _Change, taken: Sequence[_Held]) -> list[Any]:
         """What to commit for each partition. Raises LeaseLostError when a split that is done is no longer ours."""

@@ -18,7 +18,8 @@ Place = tuple[str, int]
 _POLL_S = 0.1
 _POLL_PAUSED_S = 0.01
 _FETCH = 500
-_FULL = 10_000  # messages in memory: above it the partitions are paused, below half of it they go on
+_FULL = 10_000  # messages in memory: above it no more are polled until there are half as many
+_SLOW_S = 1.0  # a worker that takes longer for that half has its partitions paused meanwhile
 _PATIENCE_S = 5.0  # without a membership, before the consumer is replaced; doubled as long as that does not help
 _MAX_PATIENCE_S = 60.0
 _KEEP_S = 60.0  # how long a partition that shall go to another worker is kept until its split is settled
@@ -168,6 +169,7 @@ class Poller:
         self._member = self.consumer.consumer_group_metadata() if self.consumer.memberid() else None
 
     def _poll(self) -> None:
+        self._await_room()
         try:
             first = self.consumer.poll(_POLL_PAUSED_S if self._paused else _POLL_S)
             messages = [] if first is None else [first, *self.consumer.consume(_FETCH, 0)]
@@ -182,7 +184,6 @@ class Poller:
                     self._handle(message.error(), window)
                 elif window is not None:
                     window.add(read_item(message))
-            self._pause_or_resume()
             if messages:
                 self.condition.notify_all()
 
@@ -201,14 +202,25 @@ class Poller:
         else:
             _log.debug("kafka: %s", error)  # a lost connection, which librdkafka mends
 
-    def _pause_or_resume(self) -> None:
-        buffered = sum(len(window.buffer) for window in self.windows.values())
-        if not self._paused and buffered > _FULL:
-            self.consumer.pause(self.consumer.assignment())
-            self._paused = True
-        elif self._paused and buffered < _FULL // 2:
-            self.consumer.resume(self.consumer.assignment())
-            self._paused = False
+    def _await_room(self) -> None:
+        """Pause only for a worker that is slow, as its group has to be polled: a pause throws away what is fetched.
+
+        And librdkafka looks but once a second whether it may fetch again, which a fast worker would wait for.
+        """
+        with self.condition:
+            if self._paused:
+                if self._has_room():
+                    self.consumer.resume(self.consumer.assignment())
+                    self._paused = False
+            elif self._buffered() > _FULL and not self.condition.wait_for(self._has_room, _SLOW_S):
+                self.consumer.pause(self.consumer.assignment())
+                self._paused = True
+
+    def _has_room(self) -> bool:
+        return self._closing.is_set() or self._buffered() < _FULL // 2
+
+    def _buffered(self) -> int:
+        return sum(len(window.buffer) for window in self.windows.values())
 
     def _all_read(self) -> bool:
         return all(window.at_end or window.buffer for window in self.windows.values())
@@ -244,6 +256,8 @@ class Poller:
                 for place in self._committed(consumer, asked)
             }
         consumer.incremental_assign([partition(*place, window.start) for place, window in windows.items()])
+        if self._paused:
+            consumer.resume(consumer.assignment())  # those that were ours before, too
         self._note_membership()
         with self.condition:
             self.windows |= windows

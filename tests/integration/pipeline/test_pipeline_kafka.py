@@ -23,6 +23,7 @@ from solstice.pipeline import (
     _kafka_cluster,
     _kafka_log,
     _kafka_members,
+    _kafka_poll,
     _kafka_queue,
 )
 from solstice.pipeline._message import QueueMessage
@@ -194,6 +195,45 @@ def test_a_worker_that_joins_during_anothers_take_costs_no_split_and_no_attempt(
             settled += [(delivery.message.split_id, delivery.attempt, delivery.failures) for delivery in deliveries]
     assert asked_to_leave.is_set()
     assert sorted(settled) == sorted((str(n), 1, 0) for n in range(count))
+    for worker in workers:
+        worker.close()
+    opened.close()
+
+
+def test_a_worker_whose_partitions_were_paused_reads_on_after_another_has_joined(queue, monkeypatch):
+    count, full = 600, 100
+    monkeypatch.setattr(_kafka_poll, "_FULL", full)
+    monkeypatch.setattr(_kafka_poll, "_FETCH", 10)
+    monkeypatch.setattr(_kafka_poll, "_SLOW_S", 0.1)
+    opened = open_queue(queue)
+    opened.subscribe("in", "work")
+    opened.produce("in", [message(str(n)) for n in range(count)])
+    workers = []
+    for name in ("first", "second"):
+        opened.register_writer(name, "work", 600)
+        workers.append(open_consumer(queue, "in", "work", name, retries=3, lease_s=10))
+    first, second = workers
+    settled: list[str] = []
+
+    def settle(worker, limit: int) -> None:
+        deliveries = worker.take_many(limit)
+        worker.settle_many([Settled(delivery) for delivery in deliveries])
+        settled.extend(delivery.message.split_id for delivery in deliveries)
+
+    deadline = time.monotonic() + BACK_S
+    while not first._poller._paused:
+        assert time.monotonic() < deadline
+        settle(first, 1)
+        time.sleep(0.2)
+    settle(first, full // 4)  # more is left than lets it go on, and less than has it paused again
+    while not second._poller.windows:
+        assert time.monotonic() < deadline
+        second.take_many(0)
+    while len(settled) < count:
+        assert time.monotonic() < deadline
+        for worker in workers:
+            settle(worker, 10)
+    assert sorted(settled) == sorted(str(n) for n in range(count))
     for worker in workers:
         worker.close()
     opened.close()

@@ -1,5 +1,8 @@
 """What the Kafka queue does when brokers refuse or do not answer, without any broker."""
 
+import threading
+import time
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from solstice.errors import QueueError
 from solstice.pipeline import _kafka_cluster
+from solstice.pipeline._kafka_calls import BoundedCalls
 from solstice.pipeline._kafka_cluster import KafkaCluster
 from solstice.pipeline._kafka_control import Decider, state_record
 
@@ -72,3 +76,40 @@ def test_after_brokers_were_waited_for_in_vain_the_next_call_only_looks_whether_
         cluster.retrying(lambda: pytest.fail("was called"))
     monkeypatch.setattr(cluster, "_new_admin", lambda: SimpleNamespace(list_topics=lambda timeout: None))
     assert cluster.retrying(lambda: 1) == 1
+
+
+def test_a_call_that_does_not_return_is_given_up_and_the_next_one_is_made():
+    calls, released, answered = BoundedCalls("stuck"), threading.Event(), []
+    with pytest.raises(TimeoutError):
+        calls.call(released.wait, 0.05)
+    calls.call(lambda: answered.append(1), 5)
+    assert answered == [1]
+    released.set()
+    calls.close()
+    _wait_until(lambda: not [thread for thread in threading.enumerate() if thread.name == "stuck"])
+
+
+def test_what_a_bounded_call_raises_is_raised():
+    calls = BoundedCalls("failing")
+    with pytest.raises(ZeroDivisionError):
+        calls.call(lambda: 1 / 0, 5)
+    calls.close()
+
+
+def test_what_a_bounded_call_has_used_is_let_go_at_once():
+    class Producer:
+        def send(self) -> None: ...
+
+    calls, producer = BoundedCalls("idle"), Producer()
+    calls.call(producer.send, 5)
+    known = weakref.ref(producer)
+    del producer
+    _wait_until(lambda: known() is None)
+    calls.close()
+
+
+def _wait_until(condition) -> None:
+    deadline = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
