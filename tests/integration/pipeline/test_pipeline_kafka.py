@@ -18,9 +18,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from solstice.errors import LeaseLostError, QueueError
 from solstice.pipeline import (
     Job,
-    ParquetSink,
-    SparkSourceV2Config,
     _kafka_cluster,
+    _kafka_consumer,
+    _kafka_control,
     _kafka_log,
     _kafka_members,
     _kafka_queue,
@@ -85,20 +85,6 @@ def numbers(root: Path, queue: str, splits: int) -> Job:
 
 def nothing_is_left(root: Path) -> bool:
     return temporary_files(root) == [] and list((root / "state" / "payloads").rglob("*.arrow")) == []
-
-
-@pytest.mark.spark
-def test_a_spark_job_runs_unchanged_on_kafka(spark, tmp_path, kafka_broker):
-    job = Job(f"numbers-{uuid.uuid4().hex[:8]}", state=tmp_path / "state", queue=f"{kafka_broker.url}?partitions=3")
-    source = job.source(SparkSourceV2Config(dataframe_fn=lambda spark: spark.range(0, 1000, 1, 4)))
-    source.map(unchanged, workers=2).sink(ParquetSink(tmp_path / "out"))
-    result = job.run()
-    assert output_ids(tmp_path) == list(range(1000))
-    assert (result.stage("source").produced_records, result.dead) == (1000, 0)
-    assert nothing_is_left(tmp_path)
-    again = job.run()  # everything is remembered in Kafka: nothing is done twice
-    assert output_ids(tmp_path) == list(range(1000))
-    assert again.stage("sink").settled == result.stage("sink").settled
 
 
 def test_a_job_whose_driver_was_killed_resumes(tmp_path, queue):
@@ -343,9 +329,9 @@ def test_a_job_goes_on_when_its_broker_comes_back(tmp_path, own_broker, own_queu
 
 
 def test_a_job_whose_broker_is_gone_for_good_waits_for_it_once(tmp_path, own_broker, own_queue, monkeypatch):
-    patience_s = 4.0
-    for module in (_kafka_cluster, _kafka_log, _kafka_members):
-        monkeypatch.setattr(module, "RECOVERY_S", patience_s)
+    patience_s, call_s = 4.0, 2.0
+    modules = (_kafka_cluster, _kafka_consumer, _kafka_control, _kafka_log, _kafka_members, _kafka_queue)
+    waits = {"RECOVERY_S": patience_s, "CALL_S": call_s}
     job = make_job(tmp_path, TableSource(splits=200), queue=own_queue)
     job.stages[0].map(slow, name="slow", workers=2).map(unchanged, name="more", workers=2).sink(sink(tmp_path))
     ended = threading.Event()
@@ -354,6 +340,9 @@ def test_a_job_whose_broker_is_gone_for_good_waits_for_it_once(tmp_path, own_bro
     def stop() -> None:
         while not output_ids(tmp_path) and not ended.wait(0.05):
             pass
+        for module in modules:
+            for name in waits.keys() & vars(module).keys():
+                monkeypatch.setattr(module, name, waits[name])
         own_broker.kill()
         gone.append(time.monotonic())
 
@@ -365,7 +354,7 @@ def test_a_job_whose_broker_is_gone_for_good_waits_for_it_once(tmp_path, own_bro
     finally:
         ended.set()
         killer.join()
-    # One call of 10 s may begin just before the end of the patience; at the end there are more than ten calls.
+    # One call may begin just before the end of the patience; at the end there are more than ten calls.
     took_s = time.monotonic() - gone[0]
     own_broker.start()
     assert took_s < patience_s + 30
