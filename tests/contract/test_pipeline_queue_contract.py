@@ -213,10 +213,10 @@ def test_a_worker_that_stood_still_for_longer_than_its_lease_commits_nothing(url
 
 def test_a_renewed_lease_is_not_given_away(queue, connect):
     queue.produce(TOPIC, messages(1))
-    lease_s = 4.0
+    lease_s = 3.0
     worker, other = connect("worker", lease_s=lease_s), connect("other")
     delivery = eventually(worker.take)
-    deadline = time.monotonic() + 2 * lease_s
+    deadline = time.monotonic() + 1.5 * lease_s
     while time.monotonic() < deadline:
         worker.extend()
         assert other.take() is None

@@ -1,11 +1,12 @@
 """What every Kafka handle of a job is made from: addresses, names, settings, and errors in our words."""
 
+import contextlib
 import functools
 import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from solstice._core.extras import require
@@ -19,6 +20,9 @@ ASK_S = 3.0  # a small question; it is asked again
 TRANSACTION_S = 10.0  # a dead open transaction hides everything behind it for as long as this
 HEARTBEAT_MS = 500
 PAUSE_S = 0.1
+# How long brokers keep a question for records that are not there. The end of a transaction is not told to who reads:
+# only an answer without records says that nothing else was behind the last one. (librdkafka: half a second.)
+EMPTY_MS = 50
 _PROBE_S = 1.0
 
 # After a broker was away, all of its clients look for it at least once a second (librdkafka: ten). They keep the
@@ -355,6 +359,13 @@ class KafkaCluster:
 def discard(consumer: Any) -> None:
     """Give up a consumer that is of no use any more, without waiting for it: its brokers may be away."""
     threading.Thread(target=consumer.close, name="kafka-discard", daemon=True).start()
+
+
+def introduce(cluster: KafkaCluster, client: Any, topics: Iterable[str]) -> None:
+    """Let a new client meet its brokers and hear of its topics: else it sleeps for half a second, or a whole one."""
+    with contextlib.suppress(cluster.kafka.KafkaException):  # they are away: it goes on looking by itself
+        for topic in topics:
+            client.list_topics(topic, timeout=ASK_S)
 
 
 def _latest() -> Any:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from solstice.pipeline._kafka_cluster import RECOVERY_S, KafkaCluster, discard
+from solstice.pipeline._kafka_cluster import EMPTY_MS, RECOVERY_S, KafkaCluster, discard, introduce
 from solstice.pipeline._queue import GroupProgress, TopicProgress
 
 Key = tuple[Any, ...]
@@ -37,7 +37,9 @@ class LogReader:
             queued_max_messages_kbytes=2_048,
             max_partition_fetch_bytes=131_072,
             fetch_queue_backoff_ms=5,
+            fetch_wait_max_ms=EMPTY_MS,
         )
+        introduce(self._cluster, consumer, {topic for topic, _ in self._reached})
         partition = self._cluster.kafka.TopicPartition
         consumer.assign([partition(*place, offset) for place, offset in self._reached.items()])
         return consumer

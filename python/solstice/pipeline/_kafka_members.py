@@ -9,7 +9,15 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from solstice.pipeline._kafka_cluster import CALL_S, HEARTBEAT_MS, RECOVERY_S, KafkaCluster, discard
+from solstice.pipeline._kafka_cluster import (
+    CALL_S,
+    EMPTY_MS,
+    HEARTBEAT_MS,
+    RECOVERY_S,
+    KafkaCluster,
+    discard,
+    introduce,
+)
 
 _POLL_S = 0.02
 _ATTEMPT_S = 10.0  # then others are sent: a consumer may have lost its broker for good
@@ -34,7 +42,9 @@ def join(
         session_timeout_ms=lease_ms,
         max_poll_interval_ms=max(lease_ms, 300_000),
         heartbeat_interval_ms=HEARTBEAT_MS,
+        fetch_wait_max_ms=EMPTY_MS,
     )
+    introduce(cluster, consumer, (cluster.data(topic), cluster.retry(topic, group)))
     consumer.subscribe([cluster.data(topic)], **callbacks)
     return consumer
 

@@ -17,7 +17,7 @@ from solstice.pipeline._store import open_store
 
 @dataclass
 class TableSource(SourceConfig):
-    """``splits`` splits of ``rows`` rows each, numbered through; an endless one goes on until it is stopped."""
+    """``splits`` splits of ``rows`` rows each, numbered; an endless one gives one at a time until it is stopped."""
 
     splits: int = 6
     rows: int = 10
@@ -38,7 +38,7 @@ class TableSourceMaster(SourceMaster):
         done = queue.completed_partitions(self.context.stage, "0")
         partition = 0
         while config.endless or partition < config.splits:
-            if self._stop.is_set():
+            if self._stop.wait(0.02 if config.endless else 0.0):  # what nobody could settle meanwhile has to be drained
                 break
             if partition not in done:
                 table = pa.table({"id": range(partition * config.rows, (partition + 1) * config.rows)})

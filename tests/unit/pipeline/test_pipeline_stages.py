@@ -182,13 +182,13 @@ def stuck_at_20(table):
 @pytest.mark.parametrize("runner", ["local", "inprocess"])
 def test_a_stuck_split_is_ended_tried_again_and_given_up_with_the_place_where_it_was_stuck(tmp_path, runner):
     job = make_job(tmp_path, TableSource(splits=3), runner=runner)
-    job.stages[0].map(stuck_at_20, timeout_s=3, retries=1).sink(sink(tmp_path))
+    job.stages[0].map(stuck_at_20, timeout_s=1.5, retries=1).sink(sink(tmp_path))
     started = time.monotonic()
     result = job.run()
     assert time.monotonic() - started < 300
     assert output_ids(tmp_path) == list(range(20))
     (letter,) = job.dead_letters()
-    assert (letter.error, letter.attempt) == ("TimeoutError: the split took longer than timeout_s=3", 2)
+    assert (letter.error, letter.attempt) == ("TimeoutError: the split took longer than timeout_s=1.5", 2)
     assert "in stuck_at_20" in letter.traceback
     assert result.dead == 1
 
