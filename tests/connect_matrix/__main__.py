@@ -16,7 +16,7 @@ from environments import ROOT, environment
 
 CONNECT = ["tests/integration/connect"]
 # With the pyspark of that version in the environment of the tests themselves.
-WHOLE = {"spark-4.2": [f"tests/integration/{part}" for part in ("pubsub", "pubsub_crash", "pipeline")]}
+WHOLE = {"spark-4.2": [f"tests/integration/{part}" for part in ("pubsub", "pubsub_crash", "pipeline", "pipeline_spark")]}
 TEST_TIMEOUT_S = 120
 
 
