@@ -16,7 +16,8 @@ from environments import ROOT, environment
 
 CONNECT = ["tests/integration/connect"]
 # With the pyspark of that version in the environment of the tests themselves.
-WHOLE = {"spark-4.2": [f"tests/integration/{part}" for part in ("pubsub", "pubsub_crash", "pipeline", "pipeline_spark")]}
+PARTS = ("pubsub", "pubsub_crash", "pipeline", "pipeline_spark")
+WHOLE = {"spark-4.2": [f"tests/integration/{part}" for part in PARTS]}
 TEST_TIMEOUT_S = 120
 
 

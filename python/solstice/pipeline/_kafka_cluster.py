@@ -288,11 +288,21 @@ class KafkaCluster:
             admin = self.admin
             answers = admin.list_offsets(asked, request_timeout=ASK_S)
             return {
-                (place.topic, place.partition): self.answer(answer, 2 * ASK_S).offset
+                (place.topic, place.partition): self._offset(self.answer(answer, 2 * ASK_S))
                 for place, answer in answers.items()
             }
 
         return self.retrying(ask) if asked else {}
+
+    def _offset(self, answer: Any) -> int:
+        """An end. A leader that did not answer in time is no error to librdkafka: it then tells an offset below zero.
+
+        Taken for an end, a log would seem to be read, and whoever looked for something in it did not find it.
+        """
+        if answer.offset >= 0:
+            return int(answer.offset)
+        code = self.kafka.KafkaError
+        raise self.kafka.KafkaException(code(code._TIMED_OUT, "the leaders do not tell where their logs end"))
 
     def answer_of_coordinator(self, future: Any) -> Any:
         """What a group's coordinator says. Ask with a ``request_timeout`` of RECOVERY_S; this one is shorter.
@@ -332,6 +342,7 @@ class KafkaCluster:
                 failed()
                 if time.monotonic() >= deadline_s:
                     raise self.failed(error) from error
+                self._require_not_given_up()  # somebody else has waited for long enough
                 _log.debug("tried again: %s", error)
                 # It may go on with what no longer holds: coordinators, or leaders as they were before a restart.
                 with self._lock:

@@ -370,31 +370,26 @@ def test_a_job_goes_on_when_its_broker_comes_back(tmp_path, own_broker, own_queu
 
 
 def test_a_job_whose_broker_is_gone_for_good_waits_for_it_once(tmp_path, own_broker, own_queue, monkeypatch):
+    """The thread of the job is between two questions then; that of the source may be in one, with all its patience."""
     patience_s = 4.0
     waits = {"RECOVERY_S": patience_s, "CALL_S": 3.0, "_PROBE_S": 0.2}
     job = make_job(tmp_path, TableSource(splits=200), queue=own_queue)
     job.stages[0].map(slow, name="slow", workers=2).map(unchanged, name="more", workers=2).sink(sink(tmp_path))
-    ended = threading.Event()
     gone: list[float] = []
 
-    def stop() -> None:
-        while not output_ids(tmp_path) and not ended.wait(0.05):
-            pass
-        own_broker.kill()
-        gone.append(time.monotonic())
-
-    killer = threading.Thread(target=stop)
     with monkeypatch.context() as hasty:
-        for module in (_kafka_cluster, _kafka_consumer, _kafka_control, _kafka_log, _kafka_members, _kafka_queue):
-            for name in waits.keys() & vars(module).keys():
-                hasty.setattr(module, name, waits[name])
-        killer.start()
-        try:
-            with pytest.raises(QueueError, match="run the job again"):
-                job.run()
-        finally:
-            ended.set()
-            killer.join()
+
+        def stop(progress: object) -> None:
+            if gone or not output_ids(tmp_path):
+                return
+            for module in (_kafka_cluster, _kafka_consumer, _kafka_control, _kafka_log, _kafka_members, _kafka_queue):
+                for name in waits.keys() & vars(module).keys():
+                    hasty.setattr(module, name, waits[name])
+            own_broker.kill()
+            gone.append(time.monotonic())
+
+        with pytest.raises(QueueError, match="run the job again"):
+            job.run(stop)
     # One call may begin just before the end of the patience; at the end there are more than ten calls.
     took_s = time.monotonic() - gone[0]
     own_broker.start()
@@ -406,6 +401,29 @@ def test_a_job_whose_broker_is_gone_for_good_waits_for_it_once(tmp_path, own_bro
         return False
 
     wait_until(answers, "a queue that was not given up for ever")
+
+
+def test_a_payload_is_no_garbage_because_its_broker_is_slow_to_tell_where_logs_end(own_broker, own_queue, monkeypatch):
+    queue = open_queue(own_queue)
+    queue.subscribe("in", "work")
+    queue.produce("in", [message("0"), message("1")])
+    unsettled, sleepers = queue._unsettled, []
+
+    def then_sleep(topic: str) -> dict[tuple[str, int], int]:
+        starts = unsettled(topic)
+        os.kill(own_broker.pid, signal.SIGSTOP)
+        sleepers.append(threading.Timer(_kafka_cluster.ASK_S + 1, os.kill, (own_broker.pid, signal.SIGCONT)))
+        sleepers[-1].start()
+        return starts
+
+    monkeypatch.setattr(queue, "_unsettled", then_sleep)
+    try:
+        assert queue.unreferenced(["in/w/0", "in/w/1", "in/w/2"]) == {"in/w/2"}
+    finally:
+        for sleeper in sleepers:
+            sleeper.join()
+    assert len(sleepers) == 1
+    queue.close()
 
 
 def test_removing_a_job_removes_its_own_topics_only_and_can_be_finished_later(kafka_broker, monkeypatch):

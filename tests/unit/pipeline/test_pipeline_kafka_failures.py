@@ -3,6 +3,7 @@
 import threading
 import time
 import weakref
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
@@ -76,6 +77,58 @@ def test_after_brokers_were_waited_for_in_vain_the_next_call_only_looks_whether_
         cluster.retrying(lambda: pytest.fail("was called"))
     monkeypatch.setattr(cluster, "_new_admin", lambda: SimpleNamespace(list_topics=lambda timeout: None))
     assert cluster.retrying(lambda: 1) == 1
+
+
+def test_who_still_tries_again_stops_when_another_has_waited_in_vain(cluster, monkeypatch):
+    monkeypatch.setattr(_kafka_cluster, "RECOVERY_S", 60.0)
+    monkeypatch.setattr(_kafka_cluster, "_PROBE_S", 0.2)
+    away = KafkaException(KafkaError(KafkaError._TRANSPORT))
+    calls = []
+
+    def call() -> None:
+        calls.append(1)
+        if len(calls) == 2:
+            cluster.failed(away)  # as another thread does
+        raise away
+
+    started_s = time.monotonic()
+    with pytest.raises(QueueError, match="run the job again"):
+        cluster.retrying(call)
+    assert len(calls) == 2
+    assert time.monotonic() - started_s < 30
+
+
+@pytest.mark.parametrize("untold", [-1, -1001])
+def test_an_end_that_no_leader_has_told_is_asked_for_again(cluster, monkeypatch, untold):
+    """So librdkafka answers, and as a success, when a leader that it knows is silent for longer than its time-out."""
+    admins = [Admin([5, untold]), Admin([5, 7])]
+    left = list(admins)
+    monkeypatch.setattr(cluster, "_new_admin", lambda: left.pop(0))
+    monkeypatch.setattr(cluster, "_meet", lambda admin: None)
+    assert cluster.ends({"in": [0, 1]}) == {("in", 0): 5, ("in", 1): 7}
+    assert left == []
+
+
+def test_ends_that_are_never_told_are_waited_for_only_so_long(cluster, monkeypatch):
+    monkeypatch.setattr(_kafka_cluster, "RECOVERY_S", 0.3)
+    monkeypatch.setattr(cluster, "_new_admin", lambda: Admin([-1001]))
+    monkeypatch.setattr(cluster, "_meet", lambda admin: None)
+    with pytest.raises(QueueError, match="do not tell where their logs end"):
+        cluster.ends({"in": [0]})
+
+
+class Admin:
+    """Tells these offsets."""
+
+    def __init__(self, offsets: list[int]) -> None:
+        self._offsets = offsets
+
+    def list_offsets(self, asked: Any, request_timeout: float) -> Any:
+        answers: dict[Any, Any] = {}
+        for place, offset in zip(asked, self._offsets, strict=True):
+            answers[place] = Future()
+            answers[place].set_result(SimpleNamespace(offset=offset))
+        return answers
 
 
 def test_a_call_that_does_not_return_is_given_up_and_the_next_one_is_made():
