@@ -326,7 +326,7 @@ class KafkaCluster:
         ``failed`` is told of each failure. Once brokers were waited for in vain, or a user was tired of it, this raises
         at once for as long as none answers.
         """
-        self._require_not_given_up()
+        self.require_not_given_up()
         try:
             return self._repeat(call, failed)
         except KeyboardInterrupt:
@@ -342,14 +342,15 @@ class KafkaCluster:
                 failed()
                 if time.monotonic() >= deadline_s:
                     raise self.failed(error) from error
-                self._require_not_given_up()  # somebody else has waited for long enough
+                self.require_not_given_up()  # somebody else has waited for long enough
                 _log.debug("tried again: %s", error)
                 # It may go on with what no longer holds: coordinators, or leaders as they were before a restart.
                 with self._lock:
                     self._admin = None
             time.sleep(PAUSE_S)
 
-    def _require_not_given_up(self) -> None:
+    def require_not_given_up(self) -> None:
+        """Raise if brokers were waited for in vain, by whatever thread, and still none answers."""
         if self.address not in _given_up:
             return
         try:

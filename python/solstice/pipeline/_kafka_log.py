@@ -74,6 +74,7 @@ class LogReader:
                 silence = code(code._TIMED_OUT, f"nothing was heard for {RECOVERY_S:g} s")
                 raise self._cluster.failed(self._cluster.kafka.KafkaException(silence))
             elif now_s >= silent_s:
+                self._cluster.require_not_given_up()
                 discard(self._consumer)
                 self._consumer, silent_s = self._open(), now_s + _SILENCE_S
 

@@ -11,10 +11,11 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from solstice.errors import QueueError
-from solstice.pipeline import _kafka_cluster
+from solstice.pipeline import _kafka_cluster, _kafka_log
 from solstice.pipeline._kafka_calls import BoundedCalls
-from solstice.pipeline._kafka_cluster import KafkaCluster
+from solstice.pipeline._kafka_cluster import KafkaCluster, discard
 from solstice.pipeline._kafka_control import Decider, state_record
+from solstice.pipeline._kafka_log import LogReader
 
 
 @pytest.fixture
@@ -96,6 +97,18 @@ def test_who_still_tries_again_stops_when_another_has_waited_in_vain(cluster, mo
         cluster.retrying(call)
     assert len(calls) == 2
     assert time.monotonic() - started_s < 30
+
+
+def test_who_reads_on_stops_when_another_has_waited_in_vain(cluster, monkeypatch):
+    monkeypatch.setattr(_kafka_cluster, "_PROBE_S", 0.2)
+    monkeypatch.setattr(_kafka_log, "_SILENCE_S", 0.2)
+    reader = LogReader(cluster, {("in", 0): 0})
+    _kafka_cluster._given_up.add(cluster.address)  # as another thread does
+    started_s = time.monotonic()
+    with pytest.raises(QueueError, match="run the job again"):
+        list(reader.read_to({("in", 0): 1}))
+    assert time.monotonic() - started_s < 30
+    discard(reader._consumer)
 
 
 @pytest.mark.parametrize("untold", [-1, -1001])
