@@ -14,6 +14,8 @@ import pyarrow as pa
 
 RELEASE_S = 60.0
 ROWS_FOR_ALL = 50  # of one task of a shuffle: then no other task is without rows
+# The stages of a query. Spark's own number of a stage may be another one when the stage runs again.
+READING, SHUFFLED = range(2)
 
 Rows = Iterator[pa.RecordBatch]
 
@@ -36,7 +38,7 @@ def faulty(folder: Path, life: int, fault: TaskFault | None) -> Callable[[Rows],
     """A function for ``mapInArrow`` that passes the rows on, notes each attempt, and fails as it was asked to."""
 
     def rows(batches: Rows) -> Rows:
-        first_attempt = _note_attempt(folder, life)
+        first_attempt = _note_attempt(folder, life, READING)
 
         def here(where: str) -> None:
             if fault is None or fault.where != where or _batch_id() < fault.batch:
@@ -64,7 +66,7 @@ def without_shuffle_files(folder: Path, life: int, batch_id: int, shuffle_root: 
     def rows(batches: Rows) -> Rows:
         from pyspark import TaskContext
 
-        _note_attempt(folder, life)
+        _note_attempt(folder, life, SHUFFLED)
         fired, decided = folder / "fired", folder / f"decided-{life}-{_batch_id()}"
         if _batch_id() >= batch_id and not fired.exists():
             if TaskContext.get().partitionId() == 0:
@@ -103,11 +105,11 @@ def attempts(folder: Path) -> list[Attempt]:
     return [Attempt(*map(int, file.name.split("-")[1:])) for file in folder.glob("attempt-*")]
 
 
-def _note_attempt(folder: Path, life: int) -> bool:
+def _note_attempt(folder: Path, life: int, stage: int) -> bool:
     from pyspark import TaskContext
 
     task = TaskContext.get()
-    note = (life, _batch_id(), task.stageId(), task.partitionId(), task.attemptNumber(), task.taskAttemptId())
+    note = (life, _batch_id(), stage, task.partitionId(), task.attemptNumber(), task.taskAttemptId())
     (folder / f"attempt-{'-'.join(map(str, note))}").touch()
     return task.attemptNumber() == 0
 
