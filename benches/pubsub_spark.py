@@ -25,7 +25,7 @@ from typing import Any
 from _process_tree import ProcessTree
 from _pubsub_stage import StageProcess, subscription
 from _report import Row, report
-from _spark_sources import STAMP_DIGITS, Naive, Paced, Ready
+from _spark_sources import MIN_PART_ROWS, STAMP_DIGITS, Naive, Paced, Ready
 
 from solstice._core.java import spark_environment
 
@@ -224,8 +224,10 @@ def cost_rows(bench: Bench, notes: list[str]) -> list[Row]:
     ]
 
     def pair(count: int, options: dict[str, str]) -> list[Drain]:
-        ours = bench.ours(count, **options)
-        return [ours, bench.ready(ours.batches, files[options.get("columns")])]
+        ours, file = bench.ours(count, **options), files[options.get("columns")]
+        # Spark ends workers that idle: the ceiling pays for no new one.
+        bench.ready([PARTS * MIN_PART_ROWS], file)
+        return [ours, bench.ready(ours.batches, file)]
 
     def run(options: dict[str, str]) -> Callable[[], list[Drain]]:
         return lambda: pair(MESSAGES, options)
